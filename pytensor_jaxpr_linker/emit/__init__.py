@@ -1,4 +1,4 @@
-"""Emission rules, one module a family, named as PyTensor names the modules of its Ops. Importing them registers them."""
+"""Emission rules, one module a family, named after PyTensor's module of the Ops; an import registers them."""
 
 from pytensor_jaxpr_linker.emit import (  # noqa: F401
     blockwise,

@@ -67,7 +67,7 @@ def symbolic_span(start: Any, stop: Any, step: Any, n: Any) -> Span:
 
 
 def from_start(bound: Any, n: Any, offset: int) -> tuple[Any, bool]:
-    """Return `offset` after a bound, counted from the start of an axis of length `n`, and whether it was counted from the end."""
+    """Return `offset` after a bound, counted from the start, and whether the bound counts from the end."""
     try:
         return (bound + offset, False) if bound >= 0 else (bound + n + offset, True)
     except InconclusiveDimensionOperation:
@@ -77,7 +77,10 @@ def from_start(bound: Any, n: Any, offset: int) -> tuple[Any, bool]:
 
 
 def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span], symbolic: Iterable[int]) -> Block:
-    """Return the block of some spans. Where JAX can't decide that one of the `symbolic` ones fits, run time tells where it starts."""
+    """Return the block of some spans.
+
+    If JAX can't decide that a `symbolic` span fits, the program knows at run time where it starts.
+    """
     box = Block(list(spans), {})
     for axis in symbolic:
         span = spans[axis]
@@ -132,17 +135,15 @@ def write_box(b: JaxprBuilder, x: Atom, y: Atom, box: Block, is_set: bool) -> At
         y = y if is_set else add_or_any(b, read_box(b, x, box), y)
         return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, box))
     if box.starts:
-        spans = [
-            Span(0, s.length if i in box.starts else n) for i, (n, s) in enumerate(zip(shape, box.spans, strict=True))
-        ]
-        row = Block(spans, box.starts)
+        lengths = [s.length if i in box.starts else n for i, (n, s) in enumerate(zip(shape, box.spans, strict=True))]
+        row = Block([Span(0, n) for n in lengths], box.starts)
         y = write_box(b, read_box(b, x, row), y, Block(box.spans, {}), is_set)
         return prims.dynamic_update_slice(b, x, y, box_starts(b, shape, row))
     return write_strided(b, x, y, box.spans, is_set)
 
 
 def write_strided(b: JaxprBuilder, x: Atom, y: Atom, spans: Sequence[Span], is_set: bool) -> Atom:
-    """Emit `x` with every `step`-th element set to, or incremented by, those of `y`: by padding, not by scattering."""
+    """Emit `x` with every `step`-th element set to, or incremented by, an element of `y`: by padding, not a scatter."""
     ends = [n - 1 - start - (count - 1) * step for n, (start, count, step) in zip(x.aval.shape, spans, strict=True)]
     config = [(span.start, end, span.step - 1) for span, end in zip(spans, ends, strict=True)]
     spread = prims.pad(b, y, b.constant(0, y.aval.dtype), config)
@@ -180,7 +181,7 @@ def take_lanes(b: JaxprBuilder, x: Atom, positions: Atom, axis: int) -> Atom:
 
 
 def write_spans(b: JaxprBuilder, x: Atom, y: Atom, spans: Mapping[int, Span], is_set: bool) -> Atom:
-    """Emit `x` with what `read_spans` reads set to, or incremented by, `y`: by a scatter along one axis after the other."""
+    """Emit `x` with the elements that `read_spans` reads set to, or incremented by, `y`: a scatter for each axis."""
     if not spans:
         return y if is_set else add_or_any(b, x, y)
     (axis, span), *rest = spans.items()

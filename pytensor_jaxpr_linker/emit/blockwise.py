@@ -25,8 +25,8 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.rule_results import checked_results
 
 
-def core_op(node: Apply) -> Op:
-    """Return the Op of a node, or the one that its `Blockwise` repeats."""
+def core_op(node: Apply) -> Any:
+    """Return the Op of a node, or of a `Blockwise` its core Op."""
     return node.op.core_op if isinstance(node.op, Blockwise) else node.op
 
 
@@ -62,19 +62,21 @@ def inner_graphs(node: Apply) -> Sequence[InnerGraph]:
 
 @emits(Blockwise, static=static_core_operands, refuse=refuse_blockwise, inner=inner_graphs)
 def emit_Blockwise(op, node, b, inner, *xs):
-    """Broadcast the batch axes of the operands, then apply the core Op's rule; without a batched one, to each element."""
+    """Broadcast the operands' batch axes, then apply the core Op's rule: to the batch, or to each element."""
     n = op.batch_ndim(node)
     batch = batch_shape(node, n, xs)
     rule: Any = find_core_rule(op.core_op)
     if not rule.batched:
-        results = emit_batch(b, rule, node, batch, inner, xs)
-        return results if len(results) > 1 else results[0]
+        return emit_batch(b, rule, node, batch, inner, xs)
     operands = [x if isinstance(x, np.ndarray) else prims.broadcast_to(b, x, (*batch, *x.aval.shape[n:])) for x in xs]
     return rule.emit(op.core_op, node, b, *operands if rule.inner is None else (inner, *operands))
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the broadcast shape of the first `n` axes; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
+    """Return the broadcast shape of the first `n` axes.
+
+    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
+    """
     shapes = [(x.shape if isinstance(x, np.ndarray) else x.aval.shape)[:n] for x in xs]
     result = broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes, strict=True):
@@ -96,7 +98,7 @@ def core_node(node: Apply) -> Apply:
 
 
 def find_core_rule(op: Op) -> Rule | None:
-    """Return the rule for a core node of `op`: its own, or that of its inner graph, since a core Op is not inlined."""
+    """Return the rule for a core node of `op`: its own, or its inner graph's, since a core Op is not inlined."""
     return GRAPH_RULE if (rule := find_rule(op)) is None and isinstance(op, OpFromGraph) else rule
 
 
@@ -122,12 +124,10 @@ def emit_batch(
     operands = [one_of_all(x, n) if isinstance(x, np.ndarray) else x for i, x in enumerate(operands)]
     atoms = [i for i, x in enumerate(operands) if hasattr(x, "aval")]
     repeated = [any(k != 1 for k in operands[i].aval.shape[:n]) for i in atoms]
-    passed = [
-        prims.broadcast_to(b, operands[i], (*batch, *operands[i].aval.shape[n:]))
-        if is_repeated
-        else prims.squeeze(b, operands[i], tuple(range(n)))
-        for i, is_repeated in zip(atoms, repeated, strict=True)
-    ]
+    passed = []
+    for x, is_repeated in zip([operands[i] for i in atoms], repeated, strict=True):
+        whole = (*batch, *x.aval.shape[n:])
+        passed.append(prims.broadcast_to(b, x, whole) if is_repeated else prims.squeeze(b, x, range(n)))
     count = len(b.checks)
     child, taken = b.sub_jaxpr([b.aval(operands[i].aval.shape[n:], operands[i].aval.dtype) for i in atoms])
     values = dict(zip(atoms, taken, strict=True))

@@ -16,7 +16,7 @@ from pytensor_jaxpr_linker.base.rules import InnerGraph, emits
 from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
-from pytensor_jaxpr_linker.jaxpr.nested import fixed_value
+from pytensor_jaxpr_linker.jaxpr.nested import fixed_value, nested
 from pytensor_jaxpr_linker.jaxpr.portable.rewrite import portable_inside
 
 # -- branches chosen by a value ----------------------------------------------------------------------------------------
@@ -30,10 +30,8 @@ def branches_of(node: Apply) -> list[InnerGraph]:
 @emits(LazyIfElse, inner=branches_of)
 def emit_LazyIfElse(op, node, b, branches, condition, *operands):
     """Emit the branches as Jaxprs of one ``cond``."""
-    known = fixed_value(condition)
-    if known is not None:
-        results = branches[bool(known)](b, operands)
-        return results if len(results) > 1 else results[0]
+    if (known := fixed_value(condition)) is not None:
+        return branches[bool(known)](b, operands)
     # Branches repeat numbers; other values are operands of the `cond`, and rules may still know them.
     fixed = [fixed_value(x) for x in operands]
     passed = [x for x, value in zip(operands, fixed, strict=True) if value is None]
@@ -58,9 +56,7 @@ def emit_LazyIfElse(op, node, b, branches, condition, *operands):
         results.append(found)
     for i, misfit in misfits.items():
         results[i] = fail_if_taken(children[i], misfit, node, [x.aval for x in results[1 - i]])
-    has_checks = len(b.checks) > count
-    outputs = emit_cond(b, condition, children, results, passed, has_checks)
-    return outputs if len(outputs) > 1 else outputs[0]
+    return emit_cond(b, condition, children, results, passed, len(b.checks) > count)
 
 
 def branch_builder(b: JaxprBuilder, operands: Sequence[Atom]) -> tuple[JaxprBuilder, list[Atom]]:
@@ -81,20 +77,15 @@ def fail_if_taken(child: JaxprBuilder, error: Exception, node: Apply, avals: Seq
 @emits(IfElse)
 def emit_IfElse(op, node, b, condition, *values):
     """Choose one of two lists of values, which are computed already."""
-    on_true, on_false = values[: op.n_outs], values[op.n_outs :]
-    known = fixed_value(condition)
-    if known is not None:
-        outputs = list(on_true if known else on_false)
-    else:
-        operands = list(dict.fromkeys(x for x in values if isinstance(x, jex.Var)))
-        children, results = [], []
-        for chosen in (on_false, on_true):
-            child, atoms = b.sub_jaxpr([x.aval for x in operands])
-            inner = dict(zip(operands, atoms, strict=True))
-            children.append(child)
-            results.append([inner[x] if isinstance(x, jex.Var) else x for x in chosen])
-        outputs = emit_cond(b, condition, children, results, operands, False)
-    return outputs if len(outputs) > 1 else outputs[0]
+    on_true, on_false = slice(op.n_outs), slice(op.n_outs, None)
+    if (known := fixed_value(condition)) is not None:
+        return values[on_true if known else on_false]
+    children, results = [], []
+    for chosen in (on_false, on_true):
+        child, inner, _, operands = nested(b, values, [])
+        children.append(child)
+        results.append(inner[chosen])
+    return emit_cond(b, condition, children, results, operands, False)
 
 
 def emit_cond(
@@ -115,9 +106,8 @@ def emit_cond(
     """
     for on_false, on_true in zip(*results, strict=True):
         if on_false.aval.shape != on_true.aval.shape:
-            raise CannotEmit(
-                f"the true branch returns the shape {on_true.aval.shape} and the false branch {on_false.aval.shape}", 0
-            )
+            shapes = f"the shape {on_true.aval.shape} and the false branch {on_false.aval.shape}"
+            raise CannotEmit(f"the true branch returns {shapes}", 0)
     avals = [x.aval for x in results[0]]
     if has_checks:
         results = [[*xs, child.check_code()] for child, xs in zip(children, results, strict=True)]
@@ -164,7 +154,7 @@ ON_CPU, ON_CPU_AND_GPU = ("cpu",), ("cpu", *GPUS)
 def emit_one_of(
     b: JaxprBuilder, platforms: Sequence[str], there: EmitResults, elsewhere: EmitResults, operands: Sequence[Atom]
 ) -> list[Atom]:
-    """Emit ``there(b, *operands)`` on some platforms, and ``elsewhere(b, *operands)``, which is right on all, on others.
+    """Emit ``there(b, *operands)`` on some platforms, and elsewhere ``elsewhere(b, *operands)``, right on all.
 
     If the platforms that the program is lowered for are not given, the program holds both, and the lowering chooses.
     """
@@ -180,10 +170,10 @@ def emit_one_of(
 def emit_by_platform(
     b: JaxprBuilder, emit: EmitResults, operands: Sequence[Atom], platforms: Sequence[str]
 ) -> list[Atom]:
-    """Emit what ``emit(b, *operands)`` does on platforms that JAX has its primitives for, and on others what the portable pass makes of that.
+    """Emit ``emit(b, *operands)`` on platforms that JAX has its primitives for, and elsewhere its portable form.
 
-    If the platforms that the program is lowered for are not given, the program holds both, and the lowering chooses. For several that are given,
-    of which JAX lacks one, basic operations stand on all.
+    If the platforms that the program is lowered for are not given, the program holds both, and the lowering chooses.
+    If several are given, and JAX lacks the primitives for one, all get the portable form.
     """
     given = given_platforms()
     if given and set(given) <= set(platforms):

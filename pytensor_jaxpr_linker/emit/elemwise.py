@@ -14,24 +14,12 @@ from pytensor.tensor.math import MulWithoutZeros
 
 from pytensor_jaxpr_linker.base.errors import empty_reduction
 from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, Table, emits
-from pytensor_jaxpr_linker.emit.scalar import (
-    as_dtype,
-    emit_scalar,
-    emit_scalars,
-    number,
-    numpy_astype,
-    one,
-    why_refused,
-)
+from pytensor_jaxpr_linker.emit.scalar import as_dtype, emit_scalars, number, numpy_astype, why_refused
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
-def refuse_elemwise(node: Apply) -> str | None:
-    return why_refused(node.op.scalar_op, node.inputs)
-
-
-@emits(Elemwise, refuse=refuse_elemwise)
+@emits(Elemwise, refuse=lambda node: why_refused(node.op.scalar_op, node.inputs))
 def emit_Elemwise(op, node, b, *xs):
     """Broadcast the operands as `Elemwise.perform` does, then apply the scalar Op."""
     rule: Any = SCALAR_RULES.of(type(op.scalar_op))
@@ -43,8 +31,6 @@ def emit_Elemwise(op, node, b, *xs):
             return rule.plain(b, *xs)
     shape = broadcast_shape(node, xs)
     operands = broadcast_operands(b, xs, shape)
-    if len(node.outputs) == 1:
-        return prims.broadcast_to(b, emit_scalar(op.scalar_op, node.outputs[0].type.dtype, b, operands), shape)
     results = emit_scalars(op.scalar_op, [v.type.dtype for v in node.outputs], b, operands)
     return [prims.broadcast_to(b, r, shape) for r in results]
 
@@ -52,8 +38,6 @@ def emit_Elemwise(op, node, b, *xs):
 @emits(ScalarOp, refuse=lambda node: why_refused(node.op, node.inputs))
 def emit_ScalarOp(op, node, b, *xs):
     """Apply a scalar Op to scalars, which are 0-d arrays here."""
-    if len(node.outputs) == 1:
-        return emit_scalar(op, node.outputs[0].type.dtype, b, xs)
     return emit_scalars(op, [v.type.dtype for v in node.outputs], b, xs)
 
 
@@ -74,14 +58,14 @@ def emit_DimShuffle(op, node, b, x):
 
 
 def broadcast_shape(node: Apply, xs: Sequence[Atom]) -> Shape:
-    """Return the operands' broadcast shape; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
+    """Return the operands' broadcast shape.
+
+    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
+    """
     shape: Shape = xs[0].aval.shape
-    for x in xs:
-        if x.aval.shape != shape:
-            break
-    else:
-        return shape
     shapes = [x.aval.shape for x in xs]
+    if shapes.count(shape) == len(shapes):
+        return shape
     return tuple(broadcast_length(node, axis, lengths) for axis, lengths in enumerate(zip(*shapes, strict=True)))
 
 
@@ -91,9 +75,8 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
     if not others:
         return 1
     if others.count(others[0]) != len(others):
-        raise ValueError(
-            f"Incompatible Elemwise input shapes {[str(n) for n in lengths]}: dimension mismatch in dimension {axis}"
-        )
+        shapes = [str(n) for n in lengths]
+        raise ValueError(f"Incompatible Elemwise input shapes {shapes}: dimension mismatch in dimension {axis}")
     for i, (variable, n) in enumerate(zip(node.inputs, lengths, strict=True)):
         if n == 1 and variable.type.shape[axis] != 1:
             raise ValueError(
@@ -105,7 +88,10 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
 
 
 def broadcast_operands(b: JaxprBuilder, xs: Sequence[Atom], shape: Shape) -> Sequence[Atom]:
-    """Return operands for an elementwise primitive with a result of `shape`; a repeated number stays 0-d, as primitives broadcast it."""
+    """Return operands for an elementwise primitive with a result of `shape`.
+
+    A repeated number stays 0-d: primitives broadcast it.
+    """
     if not shape:
         return xs
     if shape.count(1) == len(shape):
@@ -130,11 +116,11 @@ type Reduction = Callable[[JaxprBuilder, Atom, Sequence[int]], Atom]
 def prod_without_zeros(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom:
     """Emit the product of the elements that are not zero; 0 if there are none."""
     is_zero = prims.eq(b, x, number(b, x, 0))
-    product = prims.reduce_prod(b, prims.select(b, is_zero, one(b, x), x), axes)
+    product = prims.reduce_prod(b, prims.select(b, is_zero, number(b, x, 1), x), axes)
     return prims.select(b, prims.reduce_and(b, is_zero, axes), number(b, x, 0), product)
 
 
-#: The reduction of numbers and that of booleans, by scalar Op.
+#: The reductions of numbers and of booleans, by scalar Op.
 REDUCTION_RULES: Table[tuple[Reduction, Reduction]] = Table(
     {
         ps.Add: (prims.reduce_sum, prims.reduce_or),
@@ -152,9 +138,8 @@ REDUCTION_RULES: Table[tuple[Reduction, Reduction]] = Table(
 def refuse_reduction(node: Apply) -> str | None:
     if REDUCTION_RULES.of(type(node.op.scalar_op)) is None:
         return f"no reduction by the scalar Op {node.op.scalar_op} is registered"
-    if node.inputs[0].type.dtype.startswith("complex") and not isinstance(node.op.scalar_op, ps.Add | ps.Mul):
-        return "complex numbers have no order"
-    return None
+    is_ordered = not node.inputs[0].type.dtype.startswith("complex")
+    return None if is_ordered or isinstance(node.op.scalar_op, ps.Add | ps.Mul) else "complex numbers have no order"
 
 
 @emits(CAReduce, refuse=refuse_reduction)

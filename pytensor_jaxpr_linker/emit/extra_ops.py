@@ -11,20 +11,10 @@ from typing import Any
 import numpy as np
 from jax import lax
 from pytensor.graph.basic import Apply
-from pytensor.tensor.extra_ops import (
-    Bartlett,
-    CpuContiguous,
-    CumOp,
-    FillDiagonal,
-    FillDiagonalOffset,
-    RavelMultiIndex,
-    Repeat,
-    SearchsortedOp,
-    UnravelIndex,
-)
+from pytensor.tensor import extra_ops
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take_rows
+from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes, in_range, take_along_last, take_rows
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, to_common_dtype
 from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.graph.lanes.ops import NEGATIVE_REPEATS, check_repeats
@@ -39,7 +29,7 @@ def axis_indices(b: JaxprBuilder, shape: Shape) -> list[Atom]:
     return [prims.iota(b, "int64", shape, axis) for axis in range(len(shape))]
 
 
-@emits(FillDiagonal)
+@emits(extra_ops.FillDiagonal)
 def emit_FillDiagonal(op, node, b, x, value):
     """Write a number where all indices are equal; arrays of more than two axes must have equal lengths."""
     shape = x.aval.shape
@@ -49,7 +39,7 @@ def emit_FillDiagonal(op, node, b, x, value):
     return prims.select(b, reduce(lambda u, v: prims.and_(b, u, v), [prims.eq(b, first, i) for i in others]), value, x)
 
 
-@emits(FillDiagonalOffset)
+@emits(extra_ops.FillDiagonalOffset)
 def emit_FillDiagonalOffset(op, node, b, x, value, offset):
     """Write a number where column - row is `offset`."""
     row, column = axis_indices(b, x.aval.shape)
@@ -63,7 +53,7 @@ def strides(dims: Sequence[int], order: str) -> list[int]:
     return [math.prod(dims[i + 1 :]) for i in range(len(dims))]
 
 
-@emits(RavelMultiIndex, static=lambda node: (len(node.inputs) - 1,))
+@emits(extra_ops.RavelMultiIndex, static=lambda node: (len(node.inputs) - 1,))
 def emit_RavelMultiIndex(op, node, b, *operands):
     """The sum of the indices times the strides of their axes, as `numpy.ravel_multi_index`."""
     *indices, dims = operands
@@ -79,7 +69,7 @@ def emit_RavelMultiIndex(op, node, b, *operands):
     return prims.broadcast_to(b, flat, shape)
 
 
-@emits(UnravelIndex, static=(1,))
+@emits(extra_ops.UnravelIndex, static=(1,))
 def emit_UnravelIndex(op, node, b, flat, dims):
     """The index along each axis of positions in a flat array, as `numpy.unravel_index`."""
     dims = dims.tolist()
@@ -89,10 +79,10 @@ def emit_UnravelIndex(op, node, b, flat, dims):
     for n, stride in zip(dims, strides(dims, op.order), strict=True):
         whole = prims.div(b, flat, number(b, flat, larger(stride, 1)))
         found.append(prims.rem(b, whole, number(b, flat, larger(n, 1))))
-    return found if len(found) > 1 else found[0]
+    return found
 
 
-@emits(Bartlett, static=(0,))
+@emits(extra_ops.Bartlett, static=(0,))
 def emit_Bartlett(op, node, b, length):
     """The triangular window, as `numpy.bartlett`."""
     if not is_symbolic(length):
@@ -111,19 +101,17 @@ COMPARED_AT_ONCE = 2**16
 COMBINED_ONE_BY_ONE = 8
 
 
-@emits(CumOp)
+@emits(extra_ops.CumOp)
 def emit_CumOp(op, node, b, x):
-    """Cumulative sum or product, as NumPy's: of masks and smaller integers in 64 bits, int64 or uint64, where PyTensor declares the operand's dtype."""
-    cumulative = (
-        partial(running, prims.cumsum, prims.add) if op.mode == "add" else partial(running, prims.cumprod, prims.mul)
-    )
+    """Cumulative sum or product, as NumPy's: masks and smaller integers take 64 bits, unlike their declared dtype."""
+    how = (prims.cumsum, prims.add) if op.mode == "add" else (prims.cumprod, prims.mul)
     if x.aval.dtype.kind == "b":
-        return numpy_astype(b, cumulative(b, numpy_astype(b, x, "int32"), op.axis), bool)
-    return cumulative(b, x, op.axis)
+        return numpy_astype(b, running(*how, b, numpy_astype(b, x, "int32"), op.axis), bool)
+    return running(*how, b, x, op.axis)
 
 
 def running(cumulative: Any, combine: Any, b: JaxprBuilder, x: Atom, axis: int) -> Atom:
-    """Emit a cumulative sum or product; few elements are combined one by one, which compiles and runs sooner than XLA's windows."""
+    """Emit a cumulative sum or product; few elements one by one, which compiles and runs sooner than windows."""
     length = x.aval.shape[axis]
     if type(length) is not int or not 0 < length <= COMBINED_ONE_BY_ONE:
         return cumulative(b, x, axis)
@@ -131,7 +119,7 @@ def running(cumulative: Any, combine: Any, b: JaxprBuilder, x: Atom, axis: int) 
     return prims.concatenate(b, [*accumulate(elements, partial(combine, b))], axis)
 
 
-@emits(SearchsortedOp)
+@emits(extra_ops.SearchsortedOp)
 def emit_SearchsortedOp(op, node, b, x, v, *sorter):
     """Count the elements of the sorted vector `x` that come before each element of `v`."""
     if sorter:
@@ -167,7 +155,7 @@ def search(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
 
 
 def goes_before(b: JaxprBuilder, x: Atom, v: Atom, side: str) -> Atom:
-    """Emit whether an element of a sorted vector stays before `v` if `v` is put in on the left, or right, of its equals."""
+    """Emit whether an element of a sorted vector stays before `v`, which goes to the left, or right, of its equals."""
     return comes_before(b, x, v) if side == "left" else prims.not_(b, comes_before(b, v, x))
 
 
@@ -181,25 +169,19 @@ def comes_before(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
 
 def permute(node: Apply, b: JaxprBuilder, x: Atom, positions: Atom) -> Atom:
     """Emit the elements of a vector at run-time positions, which are checked."""
-    (n,), shape = x.aval.shape, positions.aval.shape
-    if shape != (n,):
+    if positions.aval.shape != x.aval.shape:
         raise ValueError("sorter.size must equal len(ap)")
-    inside = prims.and_(
-        b, prims.ge(b, positions, number(b, positions, 0)), prims.lt(b, positions, number(b, positions, n))
-    )
-    b.check(prims.reduce_and(b, inside, (0,)), lambda: ValueError("Sorter index out of range."), node)
-    dims = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
-    rows = prims.reshape(b, positions, (n, 1))
-    return prims.gather(b, x, rows, dims, (1,), shape, lax.GatherScatterMode.CLIP)
+    (n,) = x.aval.shape
+    return take_along_last(b, x, in_range(b, node, positions, n, "raise", "Sorter index out of range."))
 
 
-@emits(CpuContiguous)
+@emits(extra_ops.CpuContiguous)
 def emit_CpuContiguous(op, node, b, x):
     """Pass the operand on: XLA chooses the layout of arrays."""
     return x
 
 
-@emits(Repeat, static=(1,))
+@emits(extra_ops.Repeat, static=(1,))
 def emit_Repeat(op, node, b, x, repeats):
     """Repeat each element along the Op's axis as often as the constant `repeats` says; see also `graph.decompose`."""
     length = x.aval.shape[op.axis]
@@ -208,7 +190,7 @@ def emit_Repeat(op, node, b, x, repeats):
         raise ValueError(NEGATIVE_REPEATS)
     if (repeats == repeats[:1]).all() and len(repeats):
         return repeat_evenly(b, x, op.axis, repeats[0].item())
-    return take(b, x, np.repeat(np.arange(length), repeats), op.axis)
+    return take_rows(b, x, b.constant(np.repeat(np.arange(length), repeats)), op.axis)
 
 
 def repeat_evenly(b: JaxprBuilder, x: Atom, axis: int, times: int) -> Atom:
@@ -217,8 +199,3 @@ def repeat_evenly(b: JaxprBuilder, x: Atom, axis: int, times: int) -> Atom:
     dims = [i if i <= axis else i + 1 for i in range(len(shape))]
     spread = prims.broadcast_in_dim(b, x, (*shape[: axis + 1], times, *shape[axis + 1 :]), dims)
     return prims.reshape(b, spread, (*shape[:axis], shape[axis] * times, *shape[axis + 1 :]))
-
-
-def take(b: JaxprBuilder, x: Atom, positions: np.ndarray, axis: int) -> Atom:
-    """Emit the elements of one axis at known positions."""
-    return take_rows(b, x, b.constant(positions), axis)

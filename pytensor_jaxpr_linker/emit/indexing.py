@@ -14,7 +14,7 @@ from jax.lax import GatherDimensionNumbers, GatherScatterMode, ScatterDimensionN
 from pytensor.graph.basic import Apply
 
 from pytensor_jaxpr_linker.emit.conditional import ON_CPU, emit_one_of
-from pytensor_jaxpr_linker.emit.scalar import emit_scalar, number
+from pytensor_jaxpr_linker.emit.scalar import all_true, emit_scalar, number
 from pytensor_jaxpr_linker.graph.data_layout import in_order_given
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
@@ -47,8 +47,7 @@ def runtime_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: in
     if signed:
         ok = prims.and_(b, ok, prims.ge(b, index, b.constant(-n, wide)))
         index = prims.select(b, prims.lt(b, index, b.constant(0, wide)), prims.add(b, index, length), index)
-    ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
-    b.check(ok, lambda: IndexError(f"index is out of bounds for axis {axis} with size {n}"), node)
+    b.check(all_true(b, ok), lambda: IndexError(f"index is out of bounds for axis {axis} with size {n}"), node)
     return prims.convert(b, index, dtype)
 
 
@@ -58,7 +57,7 @@ def index_dtype(shape: Shape) -> np.dtype:
 
 
 def axis_positions(b: JaxprBuilder, node: Apply | None, index: Atom, axis: int, n: int, dtype: np.dtype) -> Atom:
-    """Return the indices of one axis counted from its start, as `dtype`, after checking them: at once if they are known."""
+    """Return checked indices of one axis, counted from its start, as `dtype`; known ones are checked at once."""
     value = b.known(index)
     if value is None or type(n) is not int:
         return runtime_positions(b, node, index, axis, n, dtype)
@@ -95,7 +94,7 @@ def resolve_points(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: di
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return the shape that arrays broadcast to, as NumPy; a symbolic dimension broadcasts with an equal one and with 1."""
+    """Return NumPy's broadcast shape; a symbolic dimension broadcasts with an equal one and with 1."""
     try:
         return np.broadcast_shapes(*shapes)
     except TypeError:  # a symbolic dimension, which NumPy does not take
@@ -120,8 +119,8 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
         given = [in_order_given(node, v) for v in values]
         make = partial(known_vectors, values, given, tuple(arrays), lengths, common)
         (array, *others), (value, *_) = arrays.values(), values
-        if not others and is_large_argument(b, array) and value.min() >= 0:
-            # The program need not hold the indices a second time.
+        is_large = value.nbytes > WIDE_CONSTANT_BYTES and array not in b.constvars
+        if not others and is_large and value.min() >= 0:  # the program need not hold the indices a second time
             column = prims.broadcast_in_dim(b, prims.convert(b, array, dtype), (*common, 1), range(len(common)))
             return b.remember(column, make())
         return b.constant_of(make, arrays.values(), ("index vectors", *arrays, *lengths))
@@ -131,15 +130,13 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
     return prims.concatenate(b, atoms, len(common))
 
 
-def is_large_argument(b: JaxprBuilder, array: Atom) -> bool:
-    """Return whether a known array is an argument of the program that takes long to read."""
-    return b.known(array).nbytes > WIDE_CONSTANT_BYTES and array not in b.constvars
-
-
 def known_vectors(
     values: Sequence[np.ndarray], given: Sequence[np.ndarray], axes: Sequence[int], lengths: Shape, common: Shape
 ) -> np.ndarray:
-    """Return the index vectors of known index arrays of axes that have these lengths. The arrays as the user gave them, see `sorted_rows`, say which index an error names."""
+    """Return the index vectors of known index arrays of axes of these lengths.
+
+    Errors name indices of `given`, the arrays as the user gave them: see `sorted_rows`.
+    """
     for each in zip(given, axes, lengths, strict=True):
         check_positions(*each)
     columns = [known_positions(*each) for each in zip(values, axes, lengths, strict=True)]
@@ -158,9 +155,8 @@ def gather_points(b: JaxprBuilder, x: Atom, points: Points) -> Atom:
     """Emit the elements of `x` at `points`."""
     if not points.valid:
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), points.shape)
-    mode = GatherScatterMode.PROMISE_IN_BOUNDS
-    if not b.checked and b.known(points.indices) is None:
-        mode = GatherScatterMode.FILL_OR_DROP
+    is_safe = b.checked or b.known(points.indices) is not None
+    mode = GatherScatterMode.PROMISE_IN_BOUNDS if is_safe else GatherScatterMode.FILL_OR_DROP
     dims = GatherDimensionNumbers(points.window, points.axes, points.axes)
     sizes = tuple(1 if axis in points.axes else n for axis, n in enumerate(x.aval.shape))
     return prims.gather(b, x, points.indices, dims, sizes, points.shape, mode)
@@ -203,7 +199,7 @@ DROPPED = -1
 
 
 def only_last(vectors: np.ndarray, shape: Shape) -> np.ndarray:
-    """Return index vectors into an array of `shape` of which each that has an equal one behind it is `DROPPED`."""
+    """Return index vectors into an array of `shape`, with all but the last of equal ones `DROPPED`."""
     flat = np.ravel_multi_index(tuple(np.moveaxis(vectors, -1, 0)), shape)
     last = np.unique(flat.ravel()[::-1], return_index=True)[1]
     kept = np.zeros(flat.size, bool)
@@ -212,7 +208,7 @@ def only_last(vectors: np.ndarray, shape: Shape) -> np.ndarray:
 
 
 def last_of_equal(b: JaxprBuilder, vectors: Atom, shape: Shape) -> Atom:
-    """Emit what `only_last` returns, for index vectors of run time: XLA for GPUs writes those of equal indices in any order."""
+    """Emit `only_last` of run-time index vectors: XLA for GPUs writes equal indices in any order."""
     common = vectors.aval.shape[:-1]
     order = prims.reshape(b, prims.iota(b, "int32", (math.prod(common),), 0), common)
     axes = tuple(range(len(shape)))
@@ -225,7 +221,7 @@ def last_of_equal(b: JaxprBuilder, vectors: Atom, shape: Shape) -> Atom:
 
 
 def is_diagonal(vectors: np.ndarray | None, shape: Shape, axes: Sequence[int]) -> bool:
-    """Return whether index vectors are known, and are those of the main diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
+    """Return whether index vectors are known and run along a diagonal of two neighbouring axes: (0, 0), (1, 1), ..."""
     if vectors is None or len(axes) != 2 or axes[1] != axes[0] + 1:
         return False
     length = min(shape[axis] for axis in axes)
@@ -264,13 +260,12 @@ def in_range(b: JaxprBuilder, node: Apply, x: Atom, n: int, mode: str, message: 
         return emit_scalar(ps.mod, "int64", b, [x, number(b, x, n)])
     if mode == "raise":
         ok = prims.and_(b, prims.ge(b, x, zero), prims.le(b, x, last))
-        ok = prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
-        b.check(ok, lambda: ValueError(message), node)
+        b.check(all_true(b, ok), lambda: ValueError(message), node)
     return prims.clamp(b, zero, x, last)
 
 
 def take_along_last(b: JaxprBuilder, x: Atom, indices: Atom) -> Atom:
-    """Emit the elements of each vector along the last axis at the positions in that of `indices`; the other axes agree."""
+    """Emit each last-axis vector's elements at the positions in the same vector of `indices`; other axes agree."""
     batch = tuple(range(len(x.aval.shape) - 1))
     axis = (len(batch),)
     dims = GatherDimensionNumbers((), axis, axis, batch, batch)

@@ -11,31 +11,15 @@ from jax import lax
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Block, Span, has_elements, read_box, take_lanes, write_box
 from pytensor_jaxpr_linker.emit.indexing import add_or_any, index_dtype, shape_text
-from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype, one
-from pytensor_jaxpr_linker.emit.subtensor import fit_update, operands_message
-from pytensor_jaxpr_linker.graph.lanes.ops import (
-    NEGATIVE_REPEATS,
-    Compact,
-    CountedNonzero,
-    DynamicSlice,
-    DynamicUpdate,
-    FillLanes,
-    MatchedMask,
-    PadLanes,
-    RepeatCounts,
-    ShiftLanes,
-    SliceBounds,
-    SliceLanes,
-    WriteLanes,
-    check_mask,
-    check_repeats,
-)
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.subtensor import fit_update, update_message
+from pytensor_jaxpr_linker.graph.lanes import ops
 from pytensor_jaxpr_linker.graph.static_values import is_at_least
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
-@emits(SliceBounds)
+@emits(ops.SliceBounds)
 def emit_SliceBounds(op, node, b, start, stop, n):
     """Clip both bounds to [0, n]; negative ones count from the end."""
     n = numpy_astype(b, n, "int64")
@@ -53,7 +37,7 @@ def clip_bound(b: JaxprBuilder, bound: Atom, n: Atom) -> Atom:
     return prims.clamp(b, zero, from_start, n)
 
 
-@emits(DynamicSlice, static=lambda node: range(1 + len(node.op.axes), len(node.inputs)))
+@emits(ops.DynamicSlice, static=lambda node: range(1 + len(node.op.axes), len(node.inputs)))
 def emit_DynamicSlice(op, node, b, x, *bounds):
     """Read a block; the bounds are clipped already, so that XLA has nothing to clamp."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
@@ -62,22 +46,13 @@ def emit_DynamicSlice(op, node, b, x, *bounds):
     return read_box(b, x, box)
 
 
-@emits(DynamicUpdate, static=lambda node: range(2 + len(node.op.axes), len(node.inputs)))
+@emits(ops.DynamicUpdate, static=lambda node: range(2 + len(node.op.axes), len(node.inputs)))
 def emit_DynamicUpdate(op, node, b, x, y, *bounds):
     """Set or increment a block."""
     box = dynamic_box(b, op.axes, x.aval.shape, bounds)
-    shape = box.shape
-    y = fit_update(
-        b, numpy_astype(b, y, x.aval.dtype), shape, update_message(op.set_instead_of_inc, y.aval.shape, shape)
-    )
-    return write_box(b, x, y, box, op.set_instead_of_inc)
-
-
-def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
-    """Return NumPy's message about a value that does not fit the slice."""
-    if is_set:
-        return f"could not broadcast input array from shape {shape_text(given)} into shape {shape_text(shape)}"
-    return operands_message(shape, given)
+    is_set = op.set_instead_of_inc
+    message = update_message(is_set, y.aval.shape, box.shape)
+    return write_box(b, x, fit_update(b, numpy_astype(b, y, x.aval.dtype), box.shape, message), box, is_set)
 
 
 def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tuple) -> Block:
@@ -90,7 +65,7 @@ def dynamic_box(b: JaxprBuilder, axes: tuple[int, ...], shape: Shape, bounds: tu
     return box
 
 
-@emits(SliceLanes, static=(2,))
+@emits(ops.SliceLanes, static=(2,))
 def emit_SliceLanes(op, node, b, start, length, n):
     """Compare positions with the slice's first and last."""
     positions = prims.iota(b, "int64", (n.item(),), 0)
@@ -98,20 +73,20 @@ def emit_SliceLanes(op, node, b, start, length, n):
     return prims.and_(b, after, prims.lt(b, positions, prims.add(b, start, numpy_astype(b, length, "int64"))))
 
 
-@emits(ShiftLanes, static=(2,))
+@emits(ops.ShiftLanes, static=(2,))
 def emit_ShiftLanes(op, node, b, x, shift, n):
     """Gather the positions, unless all stay where they are."""
     axis, length, count = op.axis, x.aval.shape[op.axis], n.item()
     if length == count and b.known(shift) == 0:
         return x
     if not length:
-        return prims.broadcast_to(b, one(b, x), (*x.aval.shape[:axis], count, *x.aval.shape[axis + 1 :]))
+        return prims.broadcast_to(b, number(b, x, 1), (*x.aval.shape[:axis], count, *x.aval.shape[axis + 1 :]))
     positions = prims.add(b, prims.iota(b, "int64", (count,), 0), numpy_astype(b, shift, "int64"))
     inside = prims.clamp(b, number(b, positions, 0), positions, number(b, positions, length - 1))
     return take_lanes(b, x, inside, axis)
 
 
-@emits(PadLanes, static=(1,))
+@emits(ops.PadLanes, static=(1,))
 def emit_PadLanes(op, node, b, x, n):
     """Append copies of the first element."""
     shape, axis = x.aval.shape, op.axis
@@ -124,11 +99,10 @@ def emit_PadLanes(op, node, b, x, n):
 def as_lanes(b: JaxprBuilder, x: Atom, mask: Atom, axis: int) -> tuple[Atom, Atom]:
     """Return array and mask with the masked axes as one, after comparing their lengths."""
     shape, masked = x.aval.shape, mask.aval.shape
-    check_mask(shape, masked, axis)
+    ops.check_mask(shape, masked, axis)
     if 0 in masked:  # an empty mask need not fit
-        x = prims.slice_(
-            b, x, [0] * len(shape), [*shape[:axis], *masked, *shape[axis + len(masked) :]], [1] * len(shape)
-        )
+        stops = [*shape[:axis], *masked, *shape[axis + len(masked) :]]
+        x = prims.slice_(b, x, [0] * len(shape), stops, [1] * len(shape))
     n = math.prod(masked)
     x = prims.reshape(b, x, (*shape[:axis], n, *shape[axis + len(masked) :]))
     return x, prims.reshape(b, mask, (n,))
@@ -140,7 +114,7 @@ def positions_dtype(mask: Atom) -> np.dtype:
     return np.dtype("int32" if type(n) is int and n < 2**31 - 1 else "int64")
 
 
-@emits(FillLanes)
+@emits(ops.FillLanes)
 def emit_FillLanes(op, node, b, x, mask):
     """Copy the first active lane to the inactive ones."""
     x, mask = as_lanes(b, x, mask, op.axis)
@@ -148,23 +122,16 @@ def emit_FillLanes(op, node, b, x, mask):
     if 0 in shape:
         return x
     positions = prims.iota(b, positions_dtype(mask), (n,), 0)
-    last = number(b, positions, n - 1)
-    if is_at_least(n, 1) != 1:  # JAX does not know that there is a lane: one more holds what an empty axis would
-        blank = prims.broadcast_to(b, one(b, x), (*shape[: op.axis], 1, *shape[op.axis + 1 :]))
+    whole, last = x, number(b, positions, n - 1)
+    if is_at_least(n, 1) != 1:  # JAX can't decide that there is a lane: one more stands for an empty axis
+        blank = prims.broadcast_to(b, number(b, x, 1), (*shape[: op.axis], 1, *shape[op.axis + 1 :]))
         whole, last = prims.concatenate(b, [x, blank], op.axis), number(b, positions, n)
-    else:
-        whole = x
     first = prims.reduce_min(b, prims.select(b, mask, positions, last), (0,))
     sizes = tuple(1 if axis == op.axis else m for axis, m in enumerate(shape))
     starts = [first if axis == op.axis else number(b, first, 0) for axis in range(len(shape))]
     lane = prims.dynamic_slice(b, whole, starts, sizes)
-    lane = prims.select(b, prims.reduce_or(b, mask, (0,)), lane, one(b, x))
-    return prims.select(b, along(b, mask, shape, op.axis), x, prims.broadcast_to(b, lane, shape))
-
-
-def along(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> Atom:
-    """Emit a mask of lanes as one of all elements."""
-    return prims.broadcast_in_dim(b, mask, shape, (axis,))
+    lane = prims.select(b, prims.reduce_or(b, mask, (0,)), lane, number(b, x, 1))
+    return prims.select(b, prims.broadcast_in_dim(b, mask, shape, (op.axis,)), x, prims.broadcast_to(b, lane, shape))
 
 
 def true_positions(b: JaxprBuilder, mask: Atom, count: int) -> Atom:
@@ -183,10 +150,10 @@ def true_positions(b: JaxprBuilder, mask: Atom, count: int) -> Atom:
 def ranks(b: JaxprBuilder, mask: Atom) -> Atom:
     """Emit for each position how many before it are true."""
     counts = prims.cumsum(b, prims.convert(b, mask, positions_dtype(mask)), 0)
-    return prims.sub(b, counts, one(b, counts))
+    return prims.sub(b, counts, number(b, counts, 1))
 
 
-@emits(Compact, static=(2,))
+@emits(ops.Compact, static=(2,))
 def emit_Compact(op, node, b, x, mask, count):
     """Gather the active lanes."""
     x, mask = as_lanes(b, x, mask, op.axis)
@@ -197,7 +164,7 @@ def emit_Compact(op, node, b, x, mask, count):
     return take_lanes(b, x, true_positions(b, mask, length), op.axis)
 
 
-@emits(CountedNonzero, static=(1,))
+@emits(ops.CountedNonzero, static=(1,))
 def emit_CountedNonzero(op, node, b, x, count):
     """Find the positions in row-major order, then divide them by the lengths of the axes."""
     shape = x.aval.shape
@@ -214,25 +181,25 @@ def emit_CountedNonzero(op, node, b, x, count):
     return [rest, *reversed(found)]
 
 
-@emits(RepeatCounts, static=(1,))
+@emits(ops.RepeatCounts, static=(1,))
 def emit_RepeatCounts(op, node, b, repeats, n):
     """Check the counts, and give each element its own."""
     length = n.item()
-    check_repeats(repeats.aval.shape[0], length)
+    ops.check_repeats(repeats.aval.shape[0], length)
     repeats = numpy_astype(b, repeats, "int64")
     ok = prims.reduce_and(b, prims.ge(b, repeats, number(b, repeats, 0)), (0,))
-    b.check(ok, lambda: ValueError(NEGATIVE_REPEATS), node)
+    b.check(ok, lambda: ValueError(ops.NEGATIVE_REPEATS), node)
     return prims.broadcast_to(b, repeats, (length,))
 
 
-@emits(MatchedMask)
+@emits(ops.MatchedMask)
 def emit_MatchedMask(op, node, b, mask, x):
     """Compare shapes."""
-    check_mask(x.aval.shape, mask.aval.shape, op.axis)
+    ops.check_mask(x.aval.shape, mask.aval.shape, op.axis)
     return mask
 
 
-@emits(WriteLanes)
+@emits(ops.WriteLanes)
 def emit_WriteLanes(op, node, b, x, y, mask):
     """Choose between the old and the new value of each lane."""
     whole, shape = x, x.aval.shape
@@ -248,11 +215,11 @@ def emit_WriteLanes(op, node, b, x, y, mask):
     if 0 in mask.aval.shape:
         return whole
     new = y if op.set_instead_of_inc else add_or_any(b, x, y)
-    return prims.reshape(b, prims.select(b, along(b, mask, x.aval.shape, op.axis), new, x), shape)
+    return prims.reshape(b, prims.select(b, prims.broadcast_in_dim(b, mask, x.aval.shape, (op.axis,)), new, x), shape)
 
 
 def spread(b: JaxprBuilder, node: Any, y: Atom, mask: Atom, axis: int, message: str) -> Atom:
-    """Emit each lane's element, one after the other for the active lanes or one for all; the number is checked at run time."""
+    """Emit each lane's element: one for all, or one for each active lane. Their number is checked at run time."""
     length = y.aval.shape[axis]
     if length == 1:
         return y

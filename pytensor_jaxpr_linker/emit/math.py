@@ -16,7 +16,8 @@ from pytensor.tensor.special import LogSoftmax, Softmax, XLog1PY, XLogY
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.elemwise import check_not_empty
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
-from pytensor_jaxpr_linker.emit.scalar import emits_scalar, number, numpy_astype, one
+from pytensor_jaxpr_linker.emit.linalg.matrices import matmul
+from pytensor_jaxpr_linker.emit.scalar import emits_scalar, number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
@@ -44,9 +45,7 @@ def emit_Dot(op, node, b, x, y):
     x, y = (numpy_astype(b, v, dtype) for v in (x, y))
     if dtype.kind == "b":
         x, y = (prims.convert(b, v, "int32") for v in (x, y))
-    lead = len(x.aval.shape) - 2
-    batch = tuple(range(lead))
-    return numpy_astype(b, prims.dot_general(b, x, y, ((lead + 1,), (lead,)), (batch, batch)), dtype)
+    return numpy_astype(b, matmul(b, x, y), dtype)
 
 
 def check_aligned(x: Atom, y: Atom) -> None:
@@ -81,7 +80,7 @@ def below_maximum(op: Softmax | LogSoftmax, node: Apply, b: JaxprBuilder, x: Ato
     check_not_empty(x, axes, "maximum")
     x = numpy_astype(b, x, node.outputs[0].type.dtype)
     if not shape:
-        return prims.sub(b, x, prims.stop_gradient(b, x)), one(b, x)
+        return prims.sub(b, x, prims.stop_gradient(b, x)), number(b, x, 1)
     kept = [i for i in range(len(shape)) if i not in axes]
     top = prims.stop_gradient(b, prims.reduce_max(b, x, axes))
     shifted = prims.sub(b, x, prims.broadcast_in_dim(b, top, shape, kept))

@@ -56,6 +56,6 @@ def emit_SplineWrapper(op, node, b, x):
 
 
 def taylor_coefficients(spline: Any, knots: np.ndarray) -> np.ndarray:
-    """Return for each power (a row) and each piece of a spline (a column) the coefficient about the piece's first knot."""
+    """Return the coefficients of each power (a row) and each piece of a spline (a column), about its first knot."""
     derivatives = np.transpose([spline.derivatives(knot) for knot in knots[:-1]])
     return np.array([row / factorial(power) for power, row in enumerate(derivatives)])

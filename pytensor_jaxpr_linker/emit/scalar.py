@@ -40,10 +40,10 @@ def emits_scalar(
     Parameters
     ----------
     *op_types
-        Classes of scalar Ops, or, for those of a library that need not be installed, their names as `class_name` gives them.
+        Classes of scalar Ops, or their names as `class_name` gives them, for a library that need not be installed.
     form
-        How the rule is written: `in_result_dtype` if not given, else `in_own_dtypes`, `in_common_dtype`, `several_results`, or
-        `scalar_math.derivative.values` for a formula.
+        How the rule is written: `in_result_dtype` if not given, else `in_own_dtypes`, `in_common_dtype`,
+        `several_results`, or `scalar_math.derivative.values` for a formula.
     refuse
         A function from the Op and the dtypes of the operands to the reason why the rule can't take them, or None.
 
@@ -84,7 +84,7 @@ def why_refused(op: ps.ScalarOp, operands: Sequence[Variable]) -> str | None:
 
 
 def refuse_complex(op: ps.ScalarOp, dtypes: Sequence[str]) -> str | None:
-    """Return why an Op can't be emitted on complex numbers that PyTensor accepts and XLA does not: some end the process."""
+    """Return why XLA can't run an Op on complex numbers, which PyTensor accepts: some end the process."""
     is_complex = any(dtype.startswith("complex") for dtype in dtypes)
     return f"XLA has no {op} of complex numbers" if is_complex else None
 
@@ -98,7 +98,7 @@ def emit_scalar(op: ps.ScalarOp, dtype: str, b: JaxprBuilder, xs: Sequence[Atom]
 
 def emit_scalars(op: ps.ScalarOp, dtypes: Sequence[str], b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
     """Emit a scalar Op with any number of results, of `dtypes`."""
-    several = scalar_rule(op).several
+    several = scalar_rule(op).several if len(dtypes) > 1 else None
     return [emit_scalar(op, dtypes[0], b, xs)] if several is None else several(op, b, dtypes, *xs)
 
 
@@ -116,7 +116,7 @@ def in_result_dtype(function: Emit) -> ScalarRule:
 
 
 def in_own_dtypes(function: Emit) -> ScalarRule:
-    """Make a rule of ``function(op, b, dtype, *xs)``, which gets its operands as they are, and the dtype of the result."""
+    """Make a rule of ``function(op, b, dtype, *xs)``: operands in their own dtypes, and the result's dtype."""
     return ScalarRule(function)
 
 
@@ -139,9 +139,8 @@ def in_common_dtype(function: Emit) -> ScalarRule:
 
 def several_results(function: Callable[..., list[Atom]]) -> ScalarRule:
     """Make a rule of ``function(op, b, dtypes, *xs)``, which returns a list, for an Op with an inner graph."""
-    return ScalarRule(
-        wraps(function)(lambda op, b, dtype, *xs: function(op, b, [dtype], *xs)[0]), refuse_inner, several=function
-    )
+    single = wraps(function)(lambda op, b, dtype, *xs: function(op, b, [dtype], *xs)[0])
+    return ScalarRule(single, refuse_inner, several=function)
 
 
 def refuse_inner(op: Any, dtypes: Sequence[str]) -> str | None:
@@ -167,11 +166,8 @@ def emit_inner(fgraph: AbstractFunctionGraph, b: JaxprBuilder, xs: Sequence[Atom
     for variable, x in zip(fgraph.inputs, xs, strict=True):
         env[variable] = numpy_astype(b, x, variable.type.dtype)
     for node in fgraph.toposort():
-        dtypes, operands = [v.type.dtype for v in node.outputs], [read(v) for v in node.inputs]
-        if len(dtypes) == 1:
-            env[node.outputs[0]] = emit_scalar(node.op, dtypes[0], b, operands)
-        else:
-            env.update(zip(node.outputs, emit_scalars(node.op, dtypes, b, operands), strict=True))
+        results = emit_scalars(node.op, [v.type.dtype for v in node.outputs], b, [read(v) for v in node.inputs])
+        env.update(zip(node.outputs, results, strict=True))
     return [read(v) for v in fgraph.outputs]
 
 
@@ -180,13 +176,8 @@ def number(b: JaxprBuilder, x: Atom, value: Any) -> Atom:
     return b.constant(value, x.aval.dtype)
 
 
-def one(b: JaxprBuilder, x: Atom) -> Atom:
-    """Return the literal 1 in the dtype of `x`."""
-    return number(b, x, 1)
-
-
 def numpy_astype(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
-    """Convert as NumPy's ``astype`` does: a number is true if it is not zero, a complex one loses its imaginary part."""
+    """Convert as NumPy's ``astype`` does: numbers but 0 are true, complex ones lose the imaginary part."""
     old = x.aval.dtype
     if dtype is old or (dtype := np.dtype(dtype)) == old:
         return x
@@ -205,7 +196,8 @@ def numpy_astype(b: JaxprBuilder, x: Atom, dtype: Any) -> Atom:
 def truncated(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
     """Convert floating-point numbers to integers as NumPy (C on x86-64) does; XLA saturates, and takes NaN for 0.
 
-    A value without a 32-bit integer (64-bit for int64 and uint64) becomes the smallest; narrower results keep its low bits.
+    A value without a 32-bit integer (64-bit for int64 and uint64) becomes the smallest; narrower results keep its low
+    bits.
     """
     if x.aval.dtype == np.float16:
         x = prims.convert(b, x, "float32")
@@ -230,6 +222,11 @@ def to_signed(b: JaxprBuilder, x: Atom, dtype: np.dtype) -> Atom:
     return prims.select(b, fits, prims.convert(b, x, dtype), b.constant(np.asarray(smallest, dtype)))
 
 
+def all_true(b: JaxprBuilder, ok: Atom) -> Atom:
+    """Emit whether all elements are true."""
+    return prims.reduce_and(b, ok, range(len(ok.aval.shape))) if ok.aval.shape else ok
+
+
 def in_dtype(b: JaxprBuilder, xs: Sequence[Atom], dtype: np.dtype) -> Sequence[Atom]:
     for x in xs:
         if x.aval.dtype is not dtype:
@@ -248,7 +245,7 @@ def to_common_dtype(b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
 
 @emits_scalar(ScalarLoop, form=several_results)
 def emit_ScalarLoop(op, b, dtypes, steps, *xs):
-    """Step while any element goes on; without a step `until` is true: as the Op documents, that is no failure."""
+    """Step while any element goes on; without a step `until` is true, as the Op documents."""
     shape = prims.elementwise_shape((steps, *xs))
     state_count = len(op.outputs) - op.is_while
     operands = [numpy_astype(b, x, t.dtype) for x, t in zip(xs, op.inputs_type, strict=True)]

@@ -13,18 +13,25 @@ from jax.extend.core import primitives as p
 from pytensor_jaxpr_linker.base.rules import ScalarRule
 from pytensor_jaxpr_linker.emit.scalar import (
     Emit,
+    all_true,
     emits_scalar,
     in_own_dtypes,
     number,
     numpy_astype,
-    one,
     refuse_complex,
 )
 from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
-from pytensor_jaxpr_linker.emit.scalar_primitives import complex_power, exponential, logarithm, on_branch_cuts
+from pytensor_jaxpr_linker.emit.scalar_primitives import (
+    complex_power,
+    exponential,
+    logarithm,
+    of_parts,
+    on_branch_cuts,
+    parts,
+)
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, expm1, first_of, log, log1p, minimum, where
+from pytensor_jaxpr_linker.jaxpr.formula import Value, apply, exp, expm1, first_of, floor, log, log1p, minimum, where
 
 # -- arithmetic --------------------------------------------------------------------------------------------------------
 
@@ -39,7 +46,7 @@ def int_div(op, b, dtype, x, y):
     if x.aval.dtype.kind == "i":
         inexact = prims.ne(b, prims.rem(b, x, y), zero)
         negative = prims.ne(b, prims.lt(b, x, zero), prims.lt(b, y, zero))
-        quotient = prims.select(b, prims.and_(b, inexact, negative), prims.sub(b, quotient, one(b, x)), quotient)
+        quotient = prims.select(b, prims.and_(b, inexact, negative), prims.sub(b, quotient, number(b, x, 1)), quotient)
     return prims.select(b, prims.eq(b, y, zero), zero, quotient)
 
 
@@ -50,16 +57,13 @@ def arithmetic_dtype(dtype: np.dtype) -> np.dtype:
 
 def floor_division(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Emit NumPy's floating-point ``x // y``, which is exact where ``floor(x / y)`` is not (``npy_divmod``)."""
-    rest, ratio, zero = prims.rem(b, x, y), prims.div(b, x, y), number(b, x, 0)
-    quotient = prims.div(b, prims.sub(b, x, rest), y)
-    wrong_sign = prims.ne(b, prims.lt(b, rest, zero), prims.lt(b, y, zero))
-    below = prims.and_(b, prims.ne(b, rest, zero), wrong_sign)
-    quotient = prims.select(b, below, prims.sub(b, quotient, one(b, x)), quotient)
-    whole = prims.floor(b, quotient)
-    rounded_down = prims.gt(b, prims.sub(b, quotient, whole), number(b, x, 0.5))
-    whole = prims.select(b, rounded_down, prims.add(b, whole, one(b, x)), whole)
-    whole = prims.select(b, prims.eq(b, quotient, zero), prims.mul(b, ratio, zero), whole)
-    return prims.select(b, prims.eq(b, y, zero), ratio, whole)
+    dividend, divisor = Value(b, x), Value(b, y)
+    rest, ratio = dividend % divisor, dividend / divisor
+    quotient = (dividend - rest) / divisor
+    quotient = where((rest != 0) & ((rest < 0) != (divisor < 0)), quotient - 1, quotient)
+    whole = floor(quotient)
+    whole = where(quotient - whole > 0.5, whole + 1, whole)
+    return where(divisor == 0, ratio, where(quotient == 0, ratio * 0, whole)).atom
 
 
 @emits_scalar(ps.Mod, form=in_own_dtypes, refuse=refuse_complex)
@@ -102,21 +106,19 @@ def power(op, b, dtype, x, y):
 
 
 def check_exponent(b: JaxprBuilder, y: Atom) -> None:
-    """Have the caller raise NumPy's error if an exponent of an integer is negative."""
+    """Emit NumPy's check that no exponent of an integer is negative."""
     if y.aval.dtype.kind == "i":
-        natural = prims.ge(b, y, number(b, y, 0))
-        axes = range(len(y.aval.shape))
-        natural = prims.reduce_and(b, natural, axes) if axes else natural
-        b.check(natural, lambda: ValueError("Integers to negative integer powers are not allowed."))
+        ok = all_true(b, prims.ge(b, y, number(b, y, 0)))
+        b.check(ok, lambda: ValueError("Integers to negative integer powers are not allowed."))
 
 
 def integer_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Emit the power of integers by repeated squaring, one step a bit of the exponent; overflow wraps."""
-    zero, result = number(b, x, 0), one(b, x)
+    zero, result = number(b, x, 0), number(b, x, 1)
     for _ in range(x.aval.dtype.itemsize * 8 if x.aval.dtype.kind == "u" else x.aval.dtype.itemsize * 8 - 1):
-        odd = prims.ne(b, prims.and_(b, y, one(b, y)), zero)
+        odd = prims.ne(b, prims.and_(b, y, number(b, y, 1)), zero)
         result = prims.select(b, odd, prims.mul(b, result, x), result)
-        x, y = prims.mul(b, x, x), prims.shift_right_logical(b, y, one(b, y))
+        x, y = prims.mul(b, x, x), prims.shift_right_logical(b, y, number(b, y, 1))
     return result
 
 
@@ -135,25 +137,24 @@ def clip(b, x, low, high):
 
 @emits_scalar(ps.Sign)
 def sign(b, x):
-    """The sign; that of an unsigned number is 0 or 1, that of a complex number lies on the unit circle."""
+    """The sign: 0 or 1 of an unsigned number, on the unit circle of a complex number."""
     if x.aval.dtype.kind == "c":
         x = finite_direction(b, x)
     if x.aval.dtype.kind == "f":
         zero = number(b, x, 0)
-        return prims.select(b, prims.eq(b, x, zero), zero, prims.sign(b, x))  # that of -0.0 is 0.0
+        return prims.select(b, prims.eq(b, x, zero), zero, prims.sign(b, x))  # 0.0 of -0.0
     return x if x.aval.dtype.kind == "b" else prims.sign(b, x)
 
 
 def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
     """Return a complex number with 1, 0 or -1 for the parts of an infinite one; NaN where both parts are infinite."""
-    parts = prims.real(b, x), prims.imag(b, x)
-    infinite = [prims.eq(b, prims.abs_(b, part), number(b, part, np.inf)) for part in parts]
+    re, im = parts(b, x)
+    infinite = [abs(part) == np.inf for part in (re, im)]
 
-    def finite(part: Atom, own: Atom, other: Atom) -> Atom:
-        at_infinity = prims.select(b, other, number(b, part, np.nan), prims.sign(b, part))
-        return prims.select(b, own, at_infinity, prims.select(b, other, number(b, part, 0), part))
+    def finite(part: Value, own: Value, other: Value) -> Value:
+        return where(own, where(other, np.nan, apply(prims.sign, part)), where(other, 0.0, part))
 
-    return prims.complex_(b, finite(parts[0], *infinite), finite(parts[1], *reversed(infinite)))
+    return of_parts(finite(re, *infinite), finite(im, *reversed(infinite)))
 
 
 def rounding(function: Emit) -> ScalarRule:
@@ -187,9 +188,7 @@ for op_type, function in {
 @emits_scalar(ps.Switch, form=in_own_dtypes)
 def switch(op, b, dtype, condition, on_true, on_false):
     """One of two values, the condition being true if it is not zero."""
-    return prims.select(
-        b, numpy_astype(b, condition, bool), numpy_astype(b, on_true, dtype), numpy_astype(b, on_false, dtype)
-    )
+    return prims.select(b, numpy_astype(b, condition, bool), *(numpy_astype(b, x, dtype) for x in (on_true, on_false)))
 
 
 @emits_scalar(ps.IsNan, form=in_own_dtypes)
@@ -224,7 +223,7 @@ def real_part(op, b, dtype, x):
 
 @emits_scalar(ps.Imag, form=in_own_dtypes)
 def imaginary_part(op, b, dtype, x):
-    """The imaginary part; that of a real number is 0."""
+    """The imaginary part, 0 of a real number."""
     return prims.imag(b, x) if x.aval.dtype.kind == "c" else full_like(b, x, np.zeros((), dtype))
 
 
@@ -273,7 +272,7 @@ def exp2(b, x):
 
 @emits_scalar(ps.Cosh, form=values(of_complex=prims.cosh, single=True))
 def cosh(x: Value) -> Value:
-    """The hyperbolic cosine; 3 ulp, where XLA's own primitive has 250. Half of the exponent at a time does not overflow."""
+    """The hyperbolic cosine; 3 ulp, where XLA's own has 250. Half of the exponent at a time does not overflow."""
     root = exp(0.5 * abs(x))
     return (0.5 * root) * root + 0.5 / root / root
 
@@ -291,9 +290,9 @@ def sinh(x: Value) -> Value:
 def softplus(b, x):
     """``log(1 + exp(x)) = max(x, 0) + log1p(exp(-|x|))``.
 
-    The maximum is a choice: XLA's library for sums would take it along, and with it an array of zeros. Where JAX differentiates, ``-|x|`` is a choice, too:
-    its derivatives at 0 are those of one side, so derivatives of all orders are right there. Other programs have the absolute value, which the library takes
-    along.
+    The maximum is a `select`: XLA's library for sums would fuse a maximum, but materialize an array of zeros. Where JAX
+    differentiates, ``-|x|`` is a `select`, too: its derivatives at 0 are one-sided, so derivatives of all orders are
+    right there. Other programs have the absolute value, which the library fuses.
     """
     zero, negated = number(b, x, 0), prims.neg(b, x)
     if b.differentiable:
@@ -307,7 +306,10 @@ def softplus(b, x):
 
 
 def without_sign(b, x):
-    """Return the operand of a negation, and other values as they are: both have one absolute value, which softplus of `x` and of ``-x`` share."""
+    """Return the operand of a negation, and other values as they are.
+
+    Both have one absolute value, which softplus of `x` and of ``-x`` share.
+    """
     negation = b.definition(x, p.neg_p)
     return x if negation is None else negation.invars[0]
 
@@ -322,5 +324,8 @@ def complex_log1mexp(b, x):
 
 @emits_scalar(psm.Log1mexp, form=values(of_complex=on_branch_cuts(complex_log1mexp), single=True))
 def log1mexp(x: Value) -> Value:
-    """``log(1 - exp(x))`` for negative `x`, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
+    """``log(1 - exp(x))`` for negative `x`, by Mächler (2012).
+
+    See https://cran.r-project.org/web/packages/Rmpfr/vignettes/.
+    """
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))

@@ -17,8 +17,8 @@ from pytensor_jaxpr_linker.emit.scalar import (
     emits_scalar,
     in_common_dtype,
     in_own_dtypes,
+    number,
     numpy_astype,
-    one,
     refuse_complex,
 )
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -43,7 +43,7 @@ def of_parts(re: Value, im: Value) -> Atom:
 
 
 def has_sign(x: Value) -> Value:
-    """Tell which numbers have a minus sign, -0.0 among them."""
+    """Return which numbers have a minus sign, such as -0.0."""
     bits = prims.bitcast(x.b, x.atom, f"int{8 * x.dtype.itemsize}")
     return Value(x.b, bits) < 0
 
@@ -67,10 +67,8 @@ def divide(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     size = large + small * ratio
     by_zero = upright & (c == 0)
     zero = c.like(0)
-    return of_parts(
-        where(by_zero, re / zero, (first + second * ratio) / size),
-        where(by_zero, im / zero, negated(~upright, second - first * ratio) / size),
-    )
+    value_re, value_im = (first + second * ratio) / size, negated(~upright, second - first * ratio) / size
+    return of_parts(where(by_zero, re / zero, value_re), where(by_zero, im / zero, value_im))
 
 
 def complex_reciprocal(b: JaxprBuilder, z: Atom) -> Atom:
@@ -87,13 +85,10 @@ def complex_power(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
     """Return ``x ** y``; zero to the power of a number is zero where the exponent's real part is positive."""
     (re, im), (c, d) = parts(b, x), parts(b, y)
     value_re, value_im = parts(b, prims.pow_(b, x, y))
-    cases = [
-        ((c == 0) & (d == 0), c.like(1), c.like(0)),
-        ((re == 0) & (im == 0) & (c > 0), c.like(0), c.like(0)),
-        ((re == 0) & (im == 0) | is_nan(c) | is_nan(d), c.like(np.nan), c.like(np.nan)),
-    ]
-    of_re, of_im = ([(case[0], case[i]) for case in cases] for i in (1, 2))
-    return of_parts(first_of(*of_re, otherwise=value_re), first_of(*of_im, otherwise=value_im))
+    is_one, is_zero = (c == 0) & (d == 0), (re == 0) & (im == 0)
+    cases = [(is_zero & (c > 0), c.like(0)), (is_zero | is_nan(c) | is_nan(d), c.like(np.nan))]
+    of_re, of_im = (first_of(*cases, otherwise=x) for x in (value_re, value_im))
+    return of_parts(where(is_one, c.like(1), of_re), where(is_one, c.like(0), of_im))
 
 
 def complex_extremum(precedes: ComplexRule) -> ComplexRule:
@@ -166,7 +161,10 @@ def logarithm(b: JaxprBuilder, z: Atom, factor: float) -> Atom:
 
 
 def extremum(primitive: Emit, precedes: Emit) -> Emit:
-    """Return the rule of maximum or minimum; its derivative goes to the first of equal operands, the primitive's to both by halves."""
+    """Return the rule of maximum or minimum.
+
+    Its derivative goes to the first of equal operands; the primitive's goes to both, by halves.
+    """
 
     of_complex = complex_extremum(precedes)
 
@@ -217,7 +215,7 @@ NUMBERS: dict[type, Emit] = {
     ps.Minimum: extremum(prims.min_, prims.le),
     ps.Mul: repeated_binary(prims.mul, prims.and_),
     ps.Neg: prims.neg,
-    ps.Reciprocal: by_kind(lambda b, x: prims.div(b, one(b, x), x), complex_reciprocal),
+    ps.Reciprocal: by_kind(lambda b, x: prims.div(b, number(b, x, 1), x), complex_reciprocal),
     ps.Second: lambda b, x, y: y,
     ps.Sin: prims.sin,
     ps.Sqrt: by_kind(prims.sqrt, complex_sqrt),
@@ -256,7 +254,7 @@ for op_type, function in ORDER.items():
 
 @emits_scalar(ps.Abs, form=in_own_dtypes)
 def absolute(op, b, dtype, x):
-    """``|x|`` as ``x * sign(x)``, whose derivative at 0 is 0 as PyTensor's is; that of ``abs`` is 1."""
+    """``|x|`` as ``x * sign(x)``, whose derivative at 0 is 0 as PyTensor's is; ``abs`` has 1."""
     if x.aval.dtype.kind == "c":
         return prims.abs_(b, x)
     x = numpy_astype(b, x, dtype)

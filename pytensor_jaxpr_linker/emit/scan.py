@@ -26,17 +26,18 @@ from pytensor_jaxpr_linker.graph.loops import UntilScan
 from pytensor_jaxpr_linker.graph.static_values import larger
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-from pytensor_jaxpr_linker.jaxpr.nested import fixed_value, is_backwards, join, last_rows, row_range
+from pytensor_jaxpr_linker.jaxpr.nested import as_rows, fixed_value, is_backwards, join, last_rows, row_range
 from pytensor_jaxpr_linker.jaxpr.optimize.barriers import is_small
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
-#: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions on a few
-#: numbers. On larger arrays, and where a reduction reads an exponential, unrolling is up to twice as slow: each step is several
-#: kernels there, and XLA's fusion recomputes the operands in each of them.
+#: How often the loop is unrolled if its body has up to `SMALL_BODY` equations: on numbers, or arithmetic and reductions
+#: on a few numbers. On larger arrays, and where a reduction reads an exponential, unrolling is up to twice as slow:
+#: each step is several kernels there, and XLA's fusion recomputes the operands in each of them.
 SMALL_BODY, UNROLL = 16, 4
 
-#: How often the loop is unrolled if its body has up to `MEDIUM_BODY` equations and it takes `MANY_STEPS` or more: a step of RK4 takes
-#: 0.8 times as long, its gradient 0.9, and compiling 1.1 times. XLA unrolls a short loop by itself, which is faster.
+#: How often the loop is unrolled if its body has up to `MEDIUM_BODY` equations and it takes `MANY_STEPS` or more: a
+#: step of RK4 takes 0.8 times as long, its gradient 0.9, and compiling 1.1 times. XLA unrolls a short loop by itself,
+#: which is faster.
 MEDIUM_BODY, UNROLL_MEDIUM, MANY_STEPS = 256, 2, 64
 
 #: Equations of simple bodies.
@@ -67,7 +68,7 @@ def known_lengths(node: Apply) -> list[int]:
 
 
 def step_of(node: Apply) -> list[InnerGraph]:
-    """Return the inner graph. Its last inputs, and those of the node, are the ones that no step changes."""
+    """Return the inner graph. No step changes its last inputs, nor the node's last inputs."""
     op = scan_of(node)
     info = op.info
     first, varying = info.n_outer_inputs - info.n_inner_inputs, info.n_inner_inputs - info.n_non_seqs
@@ -86,7 +87,7 @@ def emit_Scan(op, node, b, inner, *operands):
         *outputs, _ = emit_while(b, loop, steps)
     else:
         outputs = emit_counted(b, loop, steps) if steps else emit_no_step(b, loop)
-    return outputs if len(outputs) > 1 else outputs[0]
+    return outputs
 
 
 @emits(UntilScan, static=known_lengths, inner=step_of)
@@ -204,9 +205,8 @@ def turns_at_once(jaxpr: Any, steps: int) -> int:
     eqns = [eqn for eqn in jaxpr.eqns if eqn.primitive not in LAYOUT]
     shapes = [v.aval.shape for eqn in jaxpr.eqns for v in eqn.outvars]
     is_simple = all(map(is_small, shapes)) and all(eqn.primitive in SIMPLE for eqn in eqns)
-    if len(eqns) > MEDIUM_BODY or (any(shapes) and not is_simple):
-        return 1
-    if type(steps) is not int:  # JAX must know that there are as many steps
+    # JAX must know that there are as many steps.
+    if len(eqns) > MEDIUM_BODY or (any(shapes) and not is_simple) or type(steps) is not int:
         return 1
     return UNROLL if len(eqns) <= SMALL_BODY else UNROLL_MEDIUM if steps >= MANY_STEPS else 1
 
@@ -230,14 +230,9 @@ def assemble(
 ) -> Atom:
     """Return an output: its initial rows, the rows of each step, and the rows that the loop carried last."""
     if track.is_whole:
-        last = track.newest + steps
-        parts = [
-            row_range(b, track.buffer, 0, track.oldest),
-            trace,
-            *window,
-            row_range(b, track.buffer, last, track.length),
-        ]
-        return join(b, parts)
+        ends = ((0, track.oldest), (track.newest + steps, track.length))
+        before, after = (row_range(b, track.buffer, start, stop) for start, stop in ends)
+        return join(b, [before, trace, *window, after])
     if trace is None:
         return last_rows(b, join(b, [*history, *window]), track.length)
     if track.length <= steps:
@@ -265,11 +260,8 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
     except WrongResult:
         raise
     except MISFITS as error:
-        if (
-            not hasattr(steps, "aval")
-            or not b.checked
-            or any(track.buffer is None and track.length for track in tracks)
-        ):
+        returns_rows = any(track.buffer is None and track.length for track in tracks)
+        if not hasattr(steps, "aval") or not b.checked or returns_rows:
             raise
         del b.checks[count:]
         b.check(prims.le(b, steps, b.constant(0, INT64)), partial(type(error), *error.args), node)
@@ -312,7 +304,10 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Return whether rows are written to a buffer, or only the last ones are carried; CannotEmit if the number of rows fits neither."""
+    """Return whether rows are written to a buffer; else only the last ones are carried.
+
+    Raises `CannotEmit` if the number of rows fits neither.
+    """
     reason = "how many rows an output has depends on the number of steps"
     if hasattr(steps, "aval"):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):
@@ -327,7 +322,7 @@ def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) 
 
 
 def oldest_first(b: JaxprBuilder, x: Atom, written: Atom) -> Atom:
-    """Emit the rows of a circular buffer in the order in which they were written; rows that are not written stay the last."""
+    """Emit the rows of a circular buffer in the order of writing; rows that are not written stay the last."""
     length, *shape = x.aval.shape
     zero, count = b.constant(0, INT64), b.constant(length, INT64)
     oldest = prims.select(b, prims.lt(b, written, count), zero, prims.rem(b, written, count))
@@ -337,8 +332,7 @@ def oldest_first(b: JaxprBuilder, x: Atom, written: Atom) -> Atom:
 def write_row(b: JaxprBuilder, x: Atom, row: Atom, position: Atom) -> Atom:
     """Emit an array with one row replaced."""
     zero = b.constant(0, INT64)
-    row = prims.reshape(b, row, (1, *row.aval.shape))
-    return prims.dynamic_update_slice(b, x, row, [position, *[zero] * (len(x.aval.shape) - 1)])
+    return prims.dynamic_update_slice(b, x, as_rows(b, row), [position, *[zero] * (len(x.aval.shape) - 1)])
 
 
 def emit_condition(

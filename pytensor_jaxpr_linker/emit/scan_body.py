@@ -14,8 +14,8 @@ from pytensor_jaxpr_linker.base.errors import CannotEmit
 from pytensor_jaxpr_linker.base.jax_compat import batch_jaxpr
 from pytensor_jaxpr_linker.emit.indexing import broadcast_shapes
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, live_equations
-from pytensor_jaxpr_linker.jaxpr.nested import as_rows, fixed_value, row_of, row_range
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, live_equations
+from pytensor_jaxpr_linker.jaxpr.nested import as_rows, row_of, row_range
 from pytensor_jaxpr_linker.jaxpr.optimize.loops import distribute, keep_residuals
 
 # -- the rows that a step reads and writes -----------------------------------------------------------------------------
@@ -103,8 +103,8 @@ class Loop(NamedTuple):
 class LoopBody:
     """Collects constants, carry and rows of a loop, and the equations of a step.
 
-    Operands that are the same in each step become constants of the loop, or parts of the body if their values are known.
-    `tracks` are the scan's outputs; `child` is the insertion point within the body.
+    Operands that are the same in each step become constants of the loop, or parts of the body if their values are
+    known. `tracks` are the scan's outputs; `child` is the insertion point within the body.
     """
 
     def __init__(self, b: JaxprBuilder, loop: Loop, tracks: Sequence[Track]):
@@ -120,25 +120,19 @@ class LoopBody:
         self._code: jex.Var | None = None
         self._written: list[dict[int, Atom]] = []
         self._untraced = [self.add_carry(x) for x in op.outer_untraced_sit_sot(operands)]
-        self._non_seqs = [
-            x if fixed_value(x) is not None or not isinstance(x, jex.Var) else self.add_const(x)
-            for x in op.outer_non_seqs(operands)
-        ]
-
-    def _input(self, shape: Shape, dtype: np.dtype) -> jex.Var:
-        return self.child.input(shape, dtype)
+        self._non_seqs = [self.add_const(x) if isinstance(x, jex.Var) else x for x in op.outer_non_seqs(operands)]
 
     def add_const(self, x: Atom) -> jex.Var:
         """Pass a value that is the same in each step."""
         if x not in self._consts:
-            self._consts[x] = self._input(x.aval.shape, x.aval.dtype)
+            self._consts[x] = self.child.input(x.aval.shape, x.aval.dtype)
             if (value := self.b.known(x)) is not None:
                 self.child.remember(self._consts[x], value)
         return self._consts[x]
 
     def add_carry(self, initial: Atom) -> jex.Var:
         """Carry a value from step to step."""
-        var = self._input(initial.aval.shape, initial.aval.dtype)
+        var = self.child.input(initial.aval.shape, initial.aval.dtype)
         self._carry[var] = initial
         return var
 
@@ -148,7 +142,7 @@ class LoopBody:
 
     def add_row(self, x: Atom) -> jex.Var:
         """Take one row of an array in each step."""
-        self._rows.append(self._input(x.aval.shape[1:], x.aval.dtype))
+        self._rows.append(self.child.input(x.aval.shape[1:], x.aval.dtype))
         return self._rows[-1]
 
     def row_at(self, x: Atom, i: Atom) -> Atom:
@@ -171,11 +165,10 @@ class LoopBody:
     def emit(self, rows: Sequence[Atom], entering: Sequence[Atom | None]) -> tuple[list[Atom], Atom | None]:
         """Emit a step from a row of each sequence.
 
-        `entering` has the newest row of each track that reads this row before writing it. Returns each track's newest row after the
-        step, and whether the loop ends here, or None.
+        `entering` has the newest row of each track that reads this row before writing it. Returns each track's newest
+        row after the step, and whether the loop ends here, or None.
         """
-        op, info = self._op, self._op.info
-        self._entering = entering
+        op, self._entering = self._op, entering
         taps = [self.row(i, r) for i, t in enumerate(self._tracks) for r in t.reads]
         results = self._emit_step(self.child, [*rows, *taps, *self._untraced, *self._non_seqs])
         written = [list(values) for values in op.inner_mitmot_outs_grouped(results)]
@@ -190,7 +183,7 @@ class LoopBody:
             self._shift(i, track)
         for var, value in zip(self._untraced, op.inner_untraced_sit_sot_outs(results), strict=True):
             self.set_carry(var, value)
-        done = prims.convert(self.child, results[-1], bool) if info.as_while else None
+        done = prims.convert(self.child, results[-1], bool) if op.info.as_while else None
         return [self.row(i, t.newest) for i, t in enumerate(self._tracks)], done
 
     def row(self, i: int, row: int) -> Atom:
@@ -223,29 +216,23 @@ class LoopBody:
 
     def add_history(self, i: int, newest: Atom) -> None:
         """Carry more last rows of track `i`, as many as its output has, although no step reads them."""
-        track = self._tracks[i]
-        count = track.length - track.span
-        leaves = self.row_before_step(i) if track.span else newest
+        track, leaves = self._tracks[i], newest
+        if track.span:  # the oldest row of the window as the step found it
+            leaves = row_of(self.child, self._windows[i][0], 0) if track.is_stacked else self._windows[i][0]
         blank = prims.broadcast_to(self.b, self.b.constant(0, newest.aval.dtype), newest.aval.shape)
-        history = [self.add_carry(blank) for _ in range(count)]
+        history = [self.add_carry(blank) for _ in range(track.length - track.span)]
         for var, value in zip(history, [*history[1:], leaves], strict=False):
             self.set_carry(var, value)
         self._histories[i] = history
 
-    def row_before_step(self, i: int) -> Atom:
-        """Return the oldest row of a window as the step found it."""
-        window = self._windows[i]
-        return row_of(self.child, window[0], 0) if self._tracks[i].is_stacked else window[0]
-
     def close(
         self, traces: Sequence[Atom], rows: Sequence[Atom] = (), steps: int = 0
     ) -> tuple[Any, list[Atom], list[Atom], list[Atom]]:
-        """Return the Jaxpr of the body, whose last results are `traces`, and the operands of its constants, carry and rows."""
+        """Return the Jaxpr of the body, which ends with `traces`, and the operands: constants, carry and rows."""
         child = self.child
         if len(self.b.checks) > self._check_count:
-            zero = child.constant(np.int32(0))
             self._code = self.add_carry(self.b.constant(np.int32(0)))
-            is_first = prims.eq(child, self._code, zero)
+            is_first = prims.eq(child, self._code, child.constant(np.int32(0)))
             self.set_carry(self._code, prims.select(child, is_first, child.check_code(), self._code))
         results = [*(self._next[var] for var in self._carry), *traces]
         rows = self._distribute(results, rows, steps)
@@ -263,9 +250,9 @@ class LoopBody:
         child, found = self.child, distribute(self.child.eqns, results, self._carry, steps)
         if found is None:
             return list(rows)
-        constants = dict(zip(child.constvars, map(self.b.constant, child.consts), strict=True))
         needed = live_equations(child.eqns, found.crossing)[0]
-        consts = {**{var: x for x, var in self._consts.items()}, **constants}
+        consts = {var: x for x, var in self._consts.items()}
+        consts |= zip(child.constvars, map(self.b.constant, child.consts), strict=True)
         values = keep_residuals(self.b, needed, found.crossing, consts, dict(zip(self._rows, rows, strict=True)), steps)
         is_batched = [True] * len(found.crossing)
         if values is None:
@@ -299,16 +286,17 @@ class LoopBody:
         last: Mapping[jex.Var, Atom] = dict(zip(self._carry, results, strict=False))
         if self._code is not None:
             self.b.check_code_of(last[self._code])
-        windows = [
-            [last[v] if track.is_stacked else as_rows(self.b, last[v]) for v in window]
-            for track, window in zip(self._tracks, self._windows, strict=True)
-        ]
+        pairs = zip(self._tracks, self._windows, strict=True)
+        windows = [[last[v] if t.is_stacked else as_rows(self.b, last[v]) for v in window] for t, window in pairs]
         histories = [[as_rows(self.b, last[v]) for v in history] for history in self._histories]
         return windows, histories, [last[v] for v in self._untraced]
 
 
 def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:
-    """Return `x` in the shape and dtype of a state; CannotEmit if the shape differs, since a carry of an XLA loop keeps its shape."""
+    """Return `x` in the shape and dtype of a state.
+
+    Raises `CannotEmit` if the shape differs: a carry of an XLA loop keeps its shape.
+    """
     shape = x.aval.shape
     if shape != aval.shape:
         if len(shape) > len(aval.shape) or broadcast_shapes(shape, aval.shape) != aval.shape:

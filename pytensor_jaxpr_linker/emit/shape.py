@@ -101,7 +101,7 @@ def is_less(b: JaxprBuilder, m: Any, n: Any) -> Atom:
 
 
 def position_dtype(n: Any) -> str:
-    """Return the shortest signed integer type for positions in an axis, of 64 bits if JAX can't decide that 32 suffice."""
+    """Return the shortest signed integer type for positions: of 64 bits if JAX can't decide that 32 suffice."""
     try:
         return "int32" if n < 2**31 else "int64"
     except InconclusiveDimensionOperation:

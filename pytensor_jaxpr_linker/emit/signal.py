@@ -1,6 +1,7 @@
 """Fourier transforms, and convolutions as a sum over the kernel's taps of the shifted, weighted signal.
 
-XLA's own convolution pads with zeros first, which turns an infinite tap into NaN at the ends; it is slower on CPUs, too.
+XLA's own convolution pads with zeros first, which turns an infinite tap into NaN at the ends; it is slower on CPUs,
+too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pytensor_jaxpr_linker.emit.tensor_basic import slice_axis
 from pytensor_jaxpr_linker.graph.static_values import larger, smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.nested import row_of
 
 # -- Fourier transforms ------------------------------------------------------------------------------------------------
 
@@ -63,7 +65,7 @@ def transform(b: JaxprBuilder, z: Atom, first: int, lengths: Sequence[int], kind
 
 @emits(RFFTOp, static=(1,))
 def emit_RFFTOp(op, node, b, x, lengths):
-    """The transform of the last axes of real numbers (`numpy.fft.rfftn`), real and imaginary parts in a new last axis."""
+    """The transform of real last axes (`numpy.fft.rfftn`), real and imaginary parts in a new last axis."""
     lengths = checked_transform(b, node, lengths)
     result = prims.fft(b, fit_lengths(b, x, lengths), FftType.RFFT, lengths[-MAX_AXES:])
     result = transform(b, result, len(x.aval.shape) - len(lengths), lengths[:-MAX_AXES], FftType.FFT)
@@ -89,9 +91,8 @@ def emit_IRFFTOp(op, node, b, x, lengths):
 def emit_Fourier(op, node, b, x, length, axis):
     """The complex transform of one axis (`numpy.fft.fft`)."""
     (n,), axis = checked_transform(b, node, [length]), int(axis)
-    z = fit_lengths(
-        b, prims.convert(b, x, node.outputs[0].type.dtype), [*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]]
-    )
+    lengths = [*x.aval.shape[:axis], n, *x.aval.shape[axis + 1 :]]
+    z = fit_lengths(b, prims.convert(b, x, node.outputs[0].type.dtype), lengths)
     return transform(b, z, axis, (n,), FftType.FFT)
 
 
@@ -106,7 +107,7 @@ MANY_TAPS = 512
 
 @emits(Convolve1d, Convolve2d, static=(2,), batched=True)
 def emit_convolution(op, node, b, x, kernel, full):
-    """Convolve the last axes (`numpy.convolve`, `scipy.signal.convolve`): all of it, or where the shorter lies in the longer."""
+    """Convolve the last axes (`scipy.signal.convolve`): all, or where the shorter lies in the longer."""
     x, kernel = (numpy_astype(b, v, node.outputs[0].type.dtype) for v in (x, kernel))
     if full.any() != full.all():
         raise CannotEmit("full and valid convolutions are in one batch, and differ in size")
@@ -126,13 +127,15 @@ def emit_convolution(op, node, b, x, kernel, full):
 
 
 def is_longer(k: int, n: int) -> bool:
-    """Return whether the number of taps `k` is larger than that of the signal `n`; where one is symbolic, the other is the kernel's."""
+    """Return whether the kernel has more elements, `k`, than the signal, `n`.
+
+    If one number is symbolic, the other is taken for the smaller.
+    """
     if type(k) is type(n) is int:
         return k > n
     if type(k) is type(n):
-        raise CannotEmit(
-            f"the lengths {k} and {n} of signal and kernel are symbolic: JAX can't decide how many taps there are"
-        )
+        reason = "of signal and kernel are symbolic: JAX can't decide how many taps there are"
+        raise CannotEmit(f"the lengths {k} and {n} {reason}")
     return type(n) is int
 
 
@@ -159,7 +162,7 @@ def summed(b: JaxprBuilder, x: Atom, kernel: Atom, ndim: int) -> Atom:
     if prod(k) > FEW_TAPS:
         return summed_in_a_loop(b, x, taps, offsets, result)
     for i, offset in enumerate(offsets):
-        product = weighted(b, x, prims.reshape(b, slice_axis(b, taps, 0, i, i + 1), batch))
+        product = weighted(b, x, row_of(b, taps, i))
         room = [(0, 0, 0)] * len(batch) + [(int(o), m - int(o) - 1, 0) for o, m in zip(offset, k, strict=True)]
         result = add_or_any(b, result, prims.pad(b, product, number(b, x, 0), room))
     return result
@@ -176,7 +179,7 @@ def summed_in_a_loop(b: JaxprBuilder, x: Atom, taps: Atom, offsets: np.ndarray, 
     rows = [b.aval(taps.aval.shape[1:], taps.aval.dtype), b.aval((ndim,), np.dtype("int32"))]
     body, (signal, result, tap, offset) = b.sub_jaxpr([x.aval, start.aval, *rows])
     zeros = [body.constant(0, "int32")] * (len(x.aval.shape) - ndim)
-    place = zeros + [prims.reshape(body, slice_axis(body, offset, 0, i, i + 1), ()) for i in range(ndim)]
+    place = zeros + [row_of(body, offset, i) for i in range(ndim)]
     part = prims.dynamic_slice(body, result, place, x.aval.shape)
     part = prims.add(body, part, weighted(body, signal, tap))
     jaxpr = body.build([prims.dynamic_update_slice(body, result, part, place)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from jax import lax
@@ -22,6 +22,7 @@ from pytensor_jaxpr_linker.graph.sparse.ops import (
 from pytensor_jaxpr_linker.graph.sparse.products import COLUMNS_AT_ONCE
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.nested import row_of, row_range
 
 
 @emits(CompressedIndex)
@@ -36,7 +37,7 @@ def rows_of_entries(b: JaxprBuilder, indptr: Atom, entries: Atom) -> Atom:
     if n == 0 or indptr.aval.shape[0] == 1:
         return prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     (m,) = indptr.aval.shape
-    ends = prims.slice_(b, indptr, (1,), (m,), (1,))
+    ends = row_range(b, indptr, 1, m)
     zeros = prims.broadcast_to(b, b.constant(np.int32(0)), (n,))
     ones = prims.broadcast_to(b, b.constant(np.int32(1)), (m - 1,))
     return prims.cumsum(b, scatter_entries(b, zeros, ones, ends), 0)
@@ -108,7 +109,7 @@ def emit_ListDot(op, node, b, data, rows, cols, y, n):
 
 
 def list_dot(b: JaxprBuilder, data: Atom, rows: Atom, cols: Atom, y: Atom, n: int) -> Atom:
-    """Emit a scatter of all products, or a loop if they are large: new memory for all takes longer than the products."""
+    """Emit a scatter of all products, or a loop if they are large: then new memory takes longer than products."""
     shape = (*data.aval.shape, *y.aval.shape[1:])
     zeros = prims.broadcast_to(b, b.constant(0, y.aval.dtype), (n, *shape[1:]))
     if len(shape) == 1 or not has_known_shape(shape) or shape[0] * shape[1] * y.aval.dtype.itemsize <= LARGE_PRODUCT:
@@ -147,15 +148,10 @@ def emit_CompressedDot(op, node, b, data, indices, indptr, y):
 @emits(PaddedDot)
 def emit_PaddedDot(op, node, b, cols, x, data, *slots):
     """Add columns; the column past the last, and the entry past the last, are zero."""
-    zeros = prims.broadcast_to(b, b.constant(0, x.aval.dtype), cols.aval.shape[1:])
-    if not slots:
-        return sum_of_rows(b, zeros, [cols, data], [with_zero(b, x)], padded_term)
-    return sum_of_rows(b, zeros, [cols, *slots], [with_zero(b, x), with_zero(b, data)], gathered_term)
-
-
-def padded_term(b: JaxprBuilder, cols: Atom, data: Atom, x: Atom) -> Atom:
-    """Emit the products of a column of entries."""
-    return prims.mul(b, data, gather_at(b, x, cols))
+    zeros, x = prims.broadcast_to(b, b.constant(0, x.aval.dtype), cols.aval.shape[1:]), with_zero(b, x)
+    if slots:
+        return sum_of_rows(b, zeros, [cols, *slots], [x, with_zero(b, data)], gathered_term)
+    return sum_of_rows(b, zeros, [cols, data], [x], lambda b, cols, row, x: prims.mul(b, row, gather_at(b, x, cols)))
 
 
 def gathered_term(b: JaxprBuilder, cols: Atom, slots: Atom, x: Atom, data: Atom) -> Atom:
@@ -188,18 +184,14 @@ def sum_of_rows(
 ) -> Atom:
     """Emit `total` plus ``term(b, *row, *shared)`` for each of the rows of arrays.
 
-    A kernel adds a block of rows, element by element. XLA's CPU compiler would run a reduction one dependent term after another,
-    and materialize all terms first if they are many.
+    A kernel adds a block of rows, element by element. XLA's CPU compiler would run a reduction one dependent term after
+    another, and materialize all terms first if they are many.
     """
     count = arrays[0].aval.shape[0]
     blocks = count // COLUMNS_AT_ONCE if count > 2 * COLUMNS_AT_ONCE else 0
     if blocks:
-        stacked = [
-            prims.reshape(
-                b, rows_between(b, x, 0, blocks * COLUMNS_AT_ONCE), (blocks, COLUMNS_AT_ONCE, *x.aval.shape[1:])
-            )
-            for x in arrays
-        ]
+        heads = [row_range(b, x, 0, blocks * COLUMNS_AT_ONCE) for x in arrays]
+        stacked = [prims.reshape(b, x, (blocks, COLUMNS_AT_ONCE, *x.aval.shape[1:])) for x in heads]
         slices = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in stacked]
         body, atoms = b.sub_jaxpr([*(x.aval for x in (*shared, total)), *slices])
         same, carry, *xs = atoms[: len(shared)], *atoms[len(shared) :]
@@ -209,24 +201,12 @@ def sum_of_rows(
 
 
 def add_rows(
-    b: JaxprBuilder,
-    total: Atom,
-    arrays: Sequence[Atom],
-    shared: Sequence[Atom],
-    term: Callable[..., Atom],
-    which: Iterable[int],
+    b: JaxprBuilder, total: Atom, arrays: Sequence[Atom], shared: Sequence[Atom], term: Callable[..., Atom], rows: range
 ) -> Atom:
     """Emit `total` plus the terms of some rows."""
-    for i in which:
-        row = [prims.reshape(b, rows_between(b, x, i, i + 1), x.aval.shape[1:]) for x in arrays]
-        total = prims.add(b, total, term(b, *row, *shared))
+    for i in rows:
+        total = prims.add(b, total, term(b, *(row_of(b, x, i) for x in arrays), *shared))
     return total
-
-
-def rows_between(b: JaxprBuilder, x: Atom, start: int, stop: int) -> Atom:
-    """Emit the rows of an array from `start` to `stop`."""
-    tail = x.aval.shape[1:]
-    return prims.slice_(b, x, (start, *(0 for _ in tail)), (stop, *tail), (1,) * (1 + len(tail)))
 
 
 def has_known_shape(shape: Shape) -> bool:

@@ -1,7 +1,7 @@
 """Indexing: reading, setting and incrementing parts of a tensor.
 
-Static slices become slices, reversals and paddings; integers known only at run time become dynamic slices; index arrays become
-one gather or scatter. Indices are checked here if they are known, else at run time.
+Static slices become slices, reversals and paddings; integers known only at run time become dynamic slices; index arrays
+become one gather or scatter. Indices are checked here if they are known, else at run time.
 """
 
 from __future__ import annotations
@@ -11,13 +11,7 @@ from typing import Any, NamedTuple
 
 from jax.errors import InconclusiveDimensionOperation
 from pytensor.graph.basic import Apply
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    unflatten_index_variables,
-)
+from pytensor.tensor import subtensor
 
 from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import emits
@@ -61,7 +55,7 @@ def static_slice_bounds(first: int) -> Callable[[Apply], list[int]]:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-@emits(Subtensor, static=static_slice_bounds(1))
+@emits(subtensor.Subtensor, static=static_slice_bounds(1))
 def emit_Subtensor(op, node, b, x, *flat):
     """Read at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
@@ -76,13 +70,13 @@ def emit_Subtensor(op, node, b, x, *flat):
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
-@emits(AdvancedSubtensor, static=static_slice_bounds(1))
+@emits(subtensor.AdvancedSubtensor, static=static_slice_bounds(1))
 def emit_AdvancedSubtensor(op, node, b, x, *flat):
     """Read at index arrays and slices."""
     return read_points(b, node, x, split_indices(b, op.idx_list, flat, x.aval.shape))
 
 
-@emits(IncSubtensor, static=static_slice_bounds(2))
+@emits(subtensor.IncSubtensor, static=static_slice_bounds(2))
 def emit_IncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at slices and integers."""
     parts = split_indices(b, op.idx_list, flat, x.aval.shape)
@@ -94,19 +88,15 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
     block = tuple([parts.stepped[axis].length if axis in parts.stepped else n for axis, n in enumerate(block)])
     kept = [axis for axis in range(len(x.aval.shape)) if axis not in parts.arrays]
     shape = tuple([block[axis] for axis in kept])
-    message = (
-        f"could not broadcast input array from shape {shape_text(y.aval.shape)} into shape {shape_text(shape)}"
-        if is_set
-        else operands_message(shape, y.aval.shape)
-    )
-    y = prims.broadcast_in_dim(b, fit_update(b, y, shape, message), block, kept)
+    y = fit_update(b, y, shape, update_message(is_set, y.aval.shape, shape))
+    y = prims.broadcast_in_dim(b, y, block, kept)
     y = prims.rev(b, y, parts.flipped)
     if parts.stepped:
         y, is_set = write_spans(b, read_box(b, x, box), y, parts.stepped, is_set), True
     return write_box(b, x, y, box, is_set)
 
 
-@emits(AdvancedIncSubtensor, static=static_slice_bounds(2))
+@emits(subtensor.AdvancedIncSubtensor, static=static_slice_bounds(2))
 def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
     """Set or increment at index arrays and slices."""
     op._check_runtime_broadcast_of_vector_index(node, x.aval, y.aval, getattr(flat[0], "aval", flat[0]))
@@ -121,18 +111,18 @@ def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
 class Parts(NamedTuple):
     """An index, axis by axis."""
 
-    spans: list[Span]  #: the positions that the slice of each axis takes, ascending; all of them beside `arrays`
+    spans: list[Span]  #: the ascending positions that each axis's slice takes; for `arrays`, all
     flipped: list[int]  #: axes whose slices run backwards
     arrays: dict[int, Atom]  #: integers and index arrays by axis
     #: What slices with a step take of axes of symbolic length; `spans` has these axes whole.
     stepped: dict[int, Span]
-    symbolic: list[int]  #: axes of which a slice takes a symbolic part
+    symbolic: list[int]  #: axes whose slice has symbolic bounds
 
 
 def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any], shape: Shape) -> Parts:
     """Assign the indices of a node to the axes of an array."""
     parts = Parts([], [], {}, {}, [])
-    for entry in unflatten_index_variables(flat, idx_list):
+    for entry in subtensor.unflatten_index_variables(flat, idx_list):
         axis = len(parts.spans)
         if isinstance(entry, slice):
             add_slice(parts, entry, shape[axis])
@@ -175,16 +165,15 @@ def mask_positions(b: JaxprBuilder, mask: Atom, shape: Shape, axis: int) -> list
 
 def all_in_bounds(b: JaxprBuilder, shape: Shape, parts: Parts) -> bool:
     """Return whether integers are known to be in bounds."""
-    for axis, array in parts.arrays.items():
-        if b.known(array) is None or (
-            type(shape[axis]) is not int and known_position(b, array, axis, shape[axis]) is None
-        ):
-            return False
-    return True
+    return all(
+        b.known(array) is not None
+        and (type(shape[axis]) is int or known_position(b, array, axis, shape[axis]) is not None)
+        for axis, array in parts.arrays.items()
+    )
 
 
 def known_position(b: JaxprBuilder, index: Atom, axis: int, n: int) -> int | None:
-    """Return a known integer counted from the start of its axis, or None: also if JAX can't decide whether it is in bounds."""
+    """Return a known integer counted from the start of its axis; None if JAX can't decide that it is in bounds."""
     value = b.known(index)
     if value is None:
         return None
@@ -246,7 +235,7 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
 
 
 def fit_update(b: JaxprBuilder, y: Atom, shape: Shape, message: str) -> Atom:
-    """Emit `y` broadcast to the shape that is written, with leading 1s dropped; `message` is the error if it can't be."""
+    """Emit `y` broadcast to the written shape, without its leading 1s; `message` is the error if it does not fit."""
     given = y.aval.shape
     extra = max(0, len(given) - len(shape))
     tail = given[extra:]
@@ -254,6 +243,13 @@ def fit_update(b: JaxprBuilder, y: Atom, shape: Shape, message: str) -> Atom:
     if not fits or any(n != 1 for n in given[:extra]):
         raise ValueError(message)
     return prims.broadcast_to(b, prims.reshape(b, y, tail), shape)
+
+
+def update_message(is_set: bool, given: Shape, shape: Shape) -> str:
+    """Return NumPy's message about a value that does not fit the slice."""
+    if is_set:
+        return f"could not broadcast input array from shape {shape_text(given)} into shape {shape_text(shape)}"
+    return operands_message(shape, given)
 
 
 def operands_message(x: Shape, y: Shape) -> str:

@@ -9,20 +9,7 @@ import numpy as np
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply
 from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.basic import (
-    Alloc,
-    AllocEmpty,
-    ARange,
-    Choose,
-    ExtractDiag,
-    Eye,
-    Join,
-    MakeVector,
-    PermuteRowElements,
-    ScalarFromTensor,
-    Split,
-    TensorFromScalar,
-)
+from pytensor.tensor import basic
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blocks import Span, make_block, read_box
@@ -36,40 +23,40 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 KNOWN_RANGE = 2**16
 
 
-@emits(TensorFromScalar, ScalarFromTensor)
+@emits(basic.TensorFromScalar, basic.ScalarFromTensor)
 def emit_TensorFromScalar(op, node, b, x):
     """Pass the operand on: a scalar is a 0-d array here."""
     return x
 
 
-@emits(Alloc, static=lambda node: range(1, len(node.inputs)))
+@emits(basic.Alloc, static=lambda node: range(1, len(node.inputs)))
 def emit_Alloc(op, node, b, value, *shape):
     """Broadcast `value` to a shape; a length of 1 that was not declared broadcastable is an error."""
     lengths = checked_lengths(shape)
     inner = zip(node.inputs[0].type.shape[::-1], value.aval.shape[::-1], lengths[::-1], strict=False)
     for declared, n, out in inner:
         if declared is None and n == 1 and out != 1:
-            raise ValueError(Alloc._runtime_broadcast_error_msg)
+            raise ValueError(basic.Alloc._runtime_broadcast_error_msg)
         if n not in (1, out):
             raise ValueError(f"could not broadcast input array from shape {value.aval.shape} into shape {lengths}")
     return prims.broadcast_to(b, value, lengths)
 
 
-@emits(AllocEmpty, static=lambda node: range(len(node.inputs)))
+@emits(basic.AllocEmpty, static=lambda node: range(len(node.inputs)))
 def emit_AllocEmpty(op, node, b, *shape):
     """Return zeros: XLA has no uninitialized memory."""
     return prims.broadcast_to(b, b.constant(0, op.dtype), checked_lengths(shape))
 
 
 def checked_lengths(shape: Sequence) -> Shape:
-    """Return static lengths as integers, or symbolic dimensions under `jax.export`; NumPy's ValueError if one is negative."""
+    """Return static lengths as integers, or symbolic dimensions; NumPy's ValueError if one is negative."""
     lengths = tuple(np.asarray(n).item() for n in shape)
     if any(n < 0 for n in lengths):  # JAX takes no length either of which it can't decide that
         raise ValueError("negative dimensions are not allowed")
     return lengths
 
 
-@emits(ARange, static=(0, 1, 2))
+@emits(basic.ARange, static=(0, 1, 2))
 def emit_ARange(op, node, b, start, stop, step):
     """``start + step * [0, 1, ...]``, as long as `numpy.arange` makes it."""
     start, stop, step = (v.item() for v in (start, stop, step))
@@ -83,14 +70,12 @@ def emit_ARange(op, node, b, start, stop, step):
         result = prims.mul(b, result, b.constant(step, dtype))
     if start != 0:
         result = prims.add(b, result, b.constant(start, dtype))
-    return (
+    if type(length) is int and length <= KNOWN_RANGE:
         b.remember(result, np.arange(length).astype(dtype) * dtype.type(step) + dtype.type(start))
-        if type(length) is int and length <= KNOWN_RANGE
-        else result
-    )
+    return result
 
 
-@emits(Eye, static=(0, 1, 2))
+@emits(basic.Eye, static=(0, 1, 2))
 def emit_Eye(op, node, b, n, m, k):
     """Ones where column - row is `k`."""
     shape = checked_lengths((n, m))
@@ -98,14 +83,14 @@ def emit_Eye(op, node, b, n, m, k):
     return prims.convert(b, prims.eq(b, prims.add(b, row, b.constant(k.item(), "int64")), column), op.dtype)
 
 
-@emits(MakeVector)
+@emits(basic.MakeVector)
 def emit_MakeVector(op, node, b, *xs):
     """Join scalars to a vector."""
     parts = [prims.broadcast_in_dim(b, numpy_astype(b, x, op.dtype), (1,), ()) for x in xs]
     return prims.concatenate(b, parts, 0) if parts else b.constant(np.empty(0, op.dtype))
 
 
-@emits(Join)
+@emits(basic.Join)
 def emit_Join(op, node, b, *xs):
     """Concatenate along the Op's axis in the common dtype."""
     for x, y in pairwise(xs):
@@ -117,7 +102,7 @@ def emit_Join(op, node, b, *xs):
     return prims.concatenate(b, [numpy_astype(b, x, node.outputs[0].type.dtype) for x in xs], op.axis)
 
 
-@emits(Split, static=(1,))
+@emits(basic.Split, static=(1,))
 def emit_Split(op, node, b, x, sizes):
     """Cut along the Op's axis into parts of given sizes."""
     if len(sizes) != op.len_splits:
@@ -129,8 +114,7 @@ def emit_Split(op, node, b, x, sizes):
         ends = check_sizes(b, node, sizes.tolist(), ends, n)
     elif (sizes < 0).any():
         raise ValueError(NEGATIVE_SIZES)
-    parts = [slice_axis(b, x, op.axis, lo, hi) for lo, hi in pairwise(ends)]
-    return parts if len(parts) > 1 else parts[0]
+    return [slice_axis(b, x, op.axis, lo, hi) for lo, hi in pairwise(ends)]
 
 
 #: PyTensor's message.
@@ -138,7 +122,7 @@ NEGATIVE_SIZES = "Split sizes cannot be negative"
 
 
 def check_sizes(b: JaxprBuilder, node: Apply, sizes: Sequence, ends: Sequence, n: int) -> list:
-    """Emit the check that no size is negative, where JAX can't decide it; return the ends as positions of an axis of length `n`."""
+    """Check that no size is negative, at run time if JAX can't decide; return the ends within an axis of length `n`."""
     for size in sizes:
         if is_at_least(size, 0) == 0:
             raise ValueError(NEGATIVE_SIZES)
@@ -158,7 +142,7 @@ def slice_axis(b: JaxprBuilder, x: Atom, axis: int, start: int, stop: int) -> At
     return prims.slice_(b, x, starts, stops, [1] * len(stops))
 
 
-@emits(ExtractDiag)
+@emits(basic.ExtractDiag)
 def emit_ExtractDiag(op, node, b, x):
     """Take a diagonal of two axes, as the new last axis."""
     rows, columns = x.aval.shape[op.axis1], x.aval.shape[op.axis2]
@@ -174,11 +158,11 @@ def emit_ExtractDiag(op, node, b, x):
     return diagonal(b, x)
 
 
-def diagonal(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the main diagonals of square matrices: in row-major order it is every (n + 1)-th of the n x n elements."""
-    *batch, length, _ = x.aval.shape
-    flat = prims.reshape(b, x, (*batch, length * length))
-    return prims.slice_(b, flat, [0] * (len(batch) + 1), flat.aval.shape, [1] * len(batch) + [length + 1])
+def diagonal(b: JaxprBuilder, x: Atom, k: int = 0) -> Atom:
+    """Emit the k-th diagonals of square matrices, k >= 0: in row-major order every (n + 1)-th of the n x n elements."""
+    *batch, n, _ = x.aval.shape
+    flat = prims.reshape(b, x, (*batch, n * n))
+    return prims.slice_(b, flat, [0] * len(batch) + [k], (*batch, n * (n - k)), [1] * len(batch) + [n + 1])
 
 
 def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: int) -> Atom:
@@ -195,20 +179,18 @@ def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: i
     return read_box(b, total, make_block(b, total.aval.shape, spans, [len(batch)]))
 
 
-@emits(Choose)
+@emits(basic.Choose)
 def emit_Choose(op, node, b, which, choices):
     """For each element, the choice with the number in `which`."""
     n, *tail = choices.aval.shape
     shape = broadcast_shapes(which.aval.shape, tail)
     which = prims.broadcast_to(b, in_range(b, node, which, n, op.mode, "invalid entry in choice array"), shape)
-    choices = prims.broadcast_to(
-        b, prims.reshape(b, choices, (n, *(1,) * (len(shape) - len(tail)), *tail)), (n, *shape)
-    )
-    last = prims.transpose(b, choices, [*range(1, len(shape) + 1), 0])
+    choices = prims.reshape(b, choices, (n, *(1,) * (len(shape) - len(tail)), *tail))
+    last = prims.transpose(b, prims.broadcast_to(b, choices, (n, *shape)), [*range(1, len(shape) + 1), 0])
     return prims.reshape(b, take_along_last(b, last, prims.reshape(b, which, (*shape, 1))), shape)
 
 
-@emits(PermuteRowElements)
+@emits(basic.PermuteRowElements)
 def emit_PermuteRowElements(op, node, b, x, order):
     """Permute each vector along the last axis; sorting a permutation gives its inverse."""
     shape = permuted_shape(node, x.aval.shape, order.aval.shape)
@@ -220,7 +202,10 @@ def emit_PermuteRowElements(op, node, b, x, order):
 
 
 def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
-    """Return the shape of permuted rows; ValueError if lengths differ, or a 1 not declared broadcastable meets another."""
+    """Return the shape of permuted rows.
+
+    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
+    """
     declared = [v.type.shape for v in node.inputs]
     for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
         if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):

@@ -1,7 +1,7 @@
 """Ops whose only implementation is somebody else's JAX function: the one exception to emitting without a trace.
 
-PyTensor lets libraries register a JAX function for their Op, and users wrap one as an Op. Such a function is traced once
-per specialization, and its Jaxpr becomes one call.
+PyTensor lets libraries register a JAX function for their Op, and users wrap one as an Op. Such a function is traced
+once per specialization, and its Jaxpr becomes one call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,10 @@ _logged: set[type] = set()
 
 
 def leaf_rule(node: Apply) -> Rule | None:
-    """Return the rule that traces an Op's JAX function, or None: only PyTensor registered one, or the Op runs on the host by choice."""
+    """Return the rule that traces an Op's JAX function.
+
+    Returns None if only PyTensor registered one, or the Op runs on the host by choice.
+    """
     if host_reason(node.op) is not None:
         return None
     return LEAF_RULE if third_party_function(node.op) is not None else None
@@ -42,7 +45,8 @@ def is_traced_leaf(rule: Rule | None) -> bool:
 def third_party_function(op: Op) -> Any:
     """Return the factory of an Op's JAX function, called as ``make(op, node=..., storage_map=...)``, or None.
 
-    Reading PyTensor's registry before anyone has imported it would only set ``jax_enable_x64``: it has no third-party entry yet.
+    Reading PyTensor's registry before anyone has imported it would only set ``jax_enable_x64``: it has no third-party
+    entry yet.
     """
     ops = sys.modules.get("pytensor.link.jax.ops")
     is_jax_op = ops is not None and isinstance(op, ops.JAXOp)
@@ -55,9 +59,8 @@ def third_party_function(op: Op) -> Any:
 
 
 def refuse_leaf(node: Apply) -> str | None:
-    if any(isinstance(v.type, RandomType) for v in (*node.inputs, *node.outputs)):
-        return "its JAX function expects another kind of random generator than a key"
-    return None
+    has_generator = any(isinstance(v.type, RandomType) for v in (*node.inputs, *node.outputs))
+    return "its JAX function expects another kind of random generator than a key" if has_generator else None
 
 
 def emit_leaf(op: Op, node: Apply, b: JaxprBuilder, *operands: Any) -> Any:
@@ -81,17 +84,15 @@ def emit_leaf(op: Op, node: Apply, b: JaxprBuilder, *operands: Any) -> Any:
         avals = [jax.ShapeDtypeStruct(operands[i].aval.shape, operands[i].aval.dtype) for i in traced]
         jaxpr = jax.make_jaxpr(call)(*avals)
     if len(jaxpr.out_avals) != len(node.outputs):
-        raise TypeError(
-            f"the JAX function of {op} returned {len(jaxpr.out_avals)} outputs, but it has {len(node.outputs)}"
-        )
+        found, declared = len(jaxpr.out_avals), len(node.outputs)
+        raise TypeError(f"the JAX function of {op} returned {found} outputs, but it has {declared}")
     atoms: list[Atom] = prims.closed_call(b, jaxpr, [operands[i] for i in traced])
     results = [prims.convert(b, x, v.type.dtype) for x, v in zip(atoms, node.outputs, strict=True)]
     for x, v in zip(results, node.outputs, strict=True):
         if not fits(v.type, x.aval):
-            raise TypeError(
-                f"the JAX function of {op} returned an array of shape {x.aval.shape} for {output_name(v)}, a {v.type}"
-            )
-    return results if len(results) > 1 else results[0]
+            what = f"an array of shape {x.aval.shape} for {output_name(v)}"
+            raise TypeError(f"the JAX function of {op} returned {what}, a {v.type}")
+    return results
 
 
 def concrete(b: JaxprBuilder, operand: Any) -> Any:

@@ -76,7 +76,7 @@ def test_gradient():
 
 
 def head_by_loop_and_branch():
-    """Return the Op ``(v, n) -> v[:n] * 2 ** 3 (if its sum is positive), -v[:n]`` in a batch: graphs inside of an inner graph."""
+    """Return ``(v, n) -> v[:n] * 2 ** 3 (if its sum is positive), -v[:n]`` in a batch: nested inner graphs."""
     v, n = pt.tensor("v", dtype="float64", shape=(None,)), pt.tensor("n", dtype="int64", shape=())
     doubled = pytensor.scan(lambda y: 2 * y, outputs_info=[v[:n]], n_steps=3, return_updates=False)[-1]
     chosen = ifelse(v.sum() > 0, doubled, -v[:n])

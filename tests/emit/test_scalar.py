@@ -34,7 +34,8 @@ def values_of(dtype):
     return np.array([*special, 0.5, -0.5, 0.75, 1.0, -1.0, 1.5, -1.5, 2.5, -2.5, 3.0, -7.25, 20.0, -40.5], dtype)
 
 
-#: Ops that PyTensor declares for complex numbers, and that XLA does not know for these. Of the first row, nor does NumPy.
+#: Ops that PyTensor declares for complex numbers, and that XLA does not know for these. Of the first row, nor does
+#: NumPy.
 REFUSED = {
     *(ps.ArcTan2, ps.IntDiv, ps.Mod, psm.Sigmoid, psm.Softplus),
     *(ps.GE, ps.GT, ps.LE, ps.LT, psm.Erf, psm.Gamma, psm.Psi),
@@ -193,7 +194,7 @@ def test_fused_composite_is_emitted():
 
 # -- derivatives -------------------------------------------------------------------------------------------------------
 
-#: Ops that are differentiated within (-1, 1), and those that are for positive numbers.
+#: Ops that are differentiated within (-1, 1), and Ops of positive numbers.
 UNIT = {ps.ArcCos, ps.ArcSin, ps.ArcTanh, psm.Erfinv}
 SMOOTH = [
     *(ps.Abs, ps.ArcTan, ps.Cos, ps.Cosh, ps.Exp, ps.Exp2, ps.Expm1, ps.Log, ps.Log10, ps.Log1p, ps.Log2, ps.Neg),

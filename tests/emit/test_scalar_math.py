@@ -1,4 +1,4 @@
-"""Special functions: values against SciPy in units of the last place, limits and poles, derivatives against PyTensor's."""
+"""Special functions: values against SciPy's in units of the last place, limits, poles, and derivatives."""
 
 from __future__ import annotations
 
@@ -183,8 +183,8 @@ def test_values_that_scipy_misses(op, arguments, want):
     )
 
 
-#: Gauss' hypergeometric function far from 0: a, b, c, z, and the value from mpmath with 60 digits. Among them are differences of
-#: parameters that are integers or close to one, where SciPy 1.18 is off by up to all digits.
+#: Gauss' hypergeometric function far from 0: a, b, c, z, and the value from mpmath with 60 digits. Among them are
+#: differences of parameters that are integers or close to one, where SciPy 1.18 is off by up to all digits.
 HYPERGEOMETRIC = [
     (0.5, 1.7, 1.1, -50.0, 0.09218276690155216453788),
     (0.5, 1.7, 1.1, -1000000.0, 0.0006455376388661910512499),
@@ -259,8 +259,8 @@ def test_mixed_shapes_broadcast():
 def compare_gradients(inputs, outputs, values, rtol):
     """Check `jax.grad` under `jax.vmap` against `pytensor.grad`.
 
-    What takes time is to compile: so there is one program for all functions, and XLA is to optimize less. `jax.grad` alone
-    is in the tests further down.
+    What takes time is to compile: so there is one program for all functions, and XLA is to optimize less. `jax.grad`
+    alone is in the tests further down.
     """
     weights = np.cos(np.arange(1.0, 1.0 + len(outputs)))
     cost = sum(w * output.sum() for w, output in zip(weights, outputs, strict=True))

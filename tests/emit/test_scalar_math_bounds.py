@@ -1,6 +1,7 @@
 """Errors of special functions at the hardest points of docs/special-functions.md, against the bounds that it states.
 
-`python benchmarks/bench.py special_functions` writes both the page and `special_values.npz`: arguments, and results of mpmath.
+`python benchmarks/bench.py special_functions` writes both the page and `special_values.npz`: arguments, and results of
+mpmath.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def points_of(values, row, dtype):
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_errors_are_within_their_bounds(name, values):
-    """One program for all rows of a function. What is computed in float64 and rounded to float32 is measured as float64 alone."""
+    """One program for all rows of a function. Results computed in float64 and rounded are measured as float64 alone."""
     groups, inputs, outputs, arguments = [], [], [], []
     for i, dtype in enumerate(("float64", "float32")):
         rows = [row for row in FUNCTIONS[name] if special_rows.ROUNDED < row.bounds[i] < np.inf]

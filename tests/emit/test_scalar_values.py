@@ -1,8 +1,9 @@
-"""Every scalar Op of PyTensor on edge values of all dtypes, against its own Python implementation: value, dtype, sign of zero,
-and the type of what is raised.
+"""Every scalar Op of PyTensor on edge values of all dtypes, against its own Python implementation.
 
-By default each Op meets its dtypes in turn, so that all pairs occur. ``SCALAR_DTYPES=all pytest tests/emit/test_scalar_values.py``
-tries every Op with all of them.
+The tests compare values, dtypes, signs of zeros, and types of errors.
+
+By default each Op meets its dtypes in turn, so that all pairs occur.
+``SCALAR_DTYPES=all pytest tests/emit/test_scalar_values.py`` tries every Op with all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ DTYPES = ["bool", *INTS, *FLOATS, *COMPLEX]
 CORE = {"bool", "int64", "uint64", "float32", "float64", "complex128"}
 #: The same for formulas of many equations, which take long to compile.
 FORMULA_CORE = {"float32", "float64", "complex128"}
-#: Without PyTensor's rewrites: what is compared is the rules.
+#: Without PyTensor's rewrites: the tests compare rules.
 UNREWRITTEN = Mode(pjl.JaxprLinker(pjl.Options(on_break="ignore")), None)
 
 #: Ops whose results, if real, have no rounding error, or that of IEEE 754.
@@ -211,7 +212,7 @@ def dtypes_of(name: str) -> Iterator[tuple[str, ...]]:
 
 
 def reference(op: ps.ScalarOp, inputs: Sequence[Variable], arrays: Columns) -> tuple[Variable | None, Any]:
-    """Return the Op's result and its value, or what its own implementation raises; no result where PyTensor makes no node."""
+    """Return the Op's result and its value, or the error; no result where PyTensor makes no node."""
     try:
         output = Elemwise(op)(*inputs)
     except TypeError:

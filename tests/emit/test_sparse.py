@@ -61,7 +61,7 @@ def same(want, got):
 
 
 def compare(inputs, outputs, values):
-    """Check mode JAXPR's outputs against FAST_COMPILE's, also where all runs on the host, and that there is no break."""
+    """Compare mode JAXPR's outputs with FAST_COMPILE's, also on the host, and check for breaks."""
     want = pytensor.function(inputs, outputs, mode="FAST_COMPILE", on_unused_input="ignore")(*values)
     f = pytensor.function(inputs, outputs, mode="JAXPR", on_unused_input="ignore")
     for a, b in zip(want, f(*values), strict=True):

@@ -1,9 +1,3 @@
 """Linear algebra: decompositions, solves, functions of matrices."""
 
-from pytensor_jaxpr_linker.emit.linalg import (  # noqa: F401
-    decomposition,
-    inverse,
-    products,
-    solvers,
-    tridiagonal,
-)
+from pytensor_jaxpr_linker.emit.linalg import decomposition, inverse, products, solvers, tridiagonal  # noqa: F401

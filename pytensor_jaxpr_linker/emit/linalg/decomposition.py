@@ -6,7 +6,6 @@ On the CPU they call LAPACK, as PyTensor does, so signs and phases agree, except
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -22,53 +21,34 @@ from pytensor_jaxpr_linker.base.options import kind_of
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.blockwise import core_op
 from pytensor_jaxpr_linker.emit.conditional import ON_CPU, ON_CPU_AND_GPU, emit_by_platform
-from pytensor_jaxpr_linker.emit.linalg.matrices import (
-    adjoint,
-    all_true,
-    below,
-    check_square,
-    cholesky_factors,
-    finite_matrices,
-    identity_matrices,
-    inverse_permutation,
-    lu_factors,
-    permute_rows,
-    symmetric,
-    triangular_solution,
-    tril,
-    triu,
-    where_matrices,
-)
-from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.linalg import matrices
+from pytensor_jaxpr_linker.emit.scalar import all_true, number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal, slice_axis
 from pytensor_jaxpr_linker.graph.static_values import smaller
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 
 
-def only_on(*platforms: str) -> Callable[[Apply], str | None]:
-    """Return the `refuse` of a rule whose primitive JAX has for some platforms only.
-
-    It asks the platforms that the program is lowered for. If JAX has the primitive for one of several, the lowering names the others.
-    """
-
-    def refuse(node: Apply) -> str | None:
-        targets = jax_compat.target_platforms()
-        if any(kind_of(target) in platforms for target in targets):
-            return None
-        return f"JAX has no such decomposition for the platform {' and '.join(targets)}"
-
-    return refuse
+def refuse_eig(node: Apply) -> str | None:
+    """Return why no platform that the program is lowered for has the primitive; the lowering names one of several."""
+    targets = jax_compat.target_platforms()
+    if any(kind_of(target) in ("cpu", "gpu") for target in targets):
+        return None
+    return f"JAX has no such decomposition for the platform {' and '.join(targets)}"
 
 
 def check_finite(b: JaxprBuilder, x: Atom, error: Exception, node: Apply) -> None:
-    """Have `error` raised unless all elements of `x` are finite."""
+    """Emit a run-time check that all elements of `x` are finite."""
     if x.aval.dtype.kind == "c":
         x = prims.add(b, prims.real(b, x), prims.imag(b, x))
     b.check(all_true(b, prims.is_finite(b, x)), lambda: error, node)
 
 
 NOT_FINITE = ValueError("array must not contain infs or NaNs")
+NOT_POSITIVE_DEFINITE = (
+    "B is not positive definite. The factorization of B could not be completed and no eigenvalues or eigenvectors were"
+    " computed."
+)
 
 
 @emits(Cholesky, batched=True)
@@ -83,12 +63,12 @@ def emit_Cholesky(op, node, b, x):
         return prims.broadcast_to(b, number(b, x, 0), shape)
     if shape[-1] != shape[-2]:
         raise ValueError(f"Input array is expected to be square but has the shape: {shape[-2:]}.")
-    factor = cholesky_factors(b, x if op.lower else adjoint(b, x))
+    factor = matrices.cholesky_factors(b, x if op.lower else matrices.adjoint(b, x))
     first = prims.slice_(b, factor, [0] * len(shape), (*shape[:-2], 1, 1), [1] * len(shape))
     first = prims.broadcast_to(b, first, shape)
-    kept = prims.or_(b, below(b, shape), prims.ne(b, first, first))
+    kept = prims.or_(b, matrices.below(b, shape), prims.ne(b, first, first))
     factor = prims.select(b, kept, factor, number(b, x, 0))
-    return factor if op.lower else adjoint(b, factor)
+    return factor if op.lower else matrices.adjoint(b, factor)
 
 
 @emits(LU, batched=True)
@@ -98,22 +78,23 @@ def emit_LU(op, node, b, x):
     check_finite(b, x, NOT_FINITE, node)
     *batch, m, n = x.aval.shape
     lead, k = len(batch), smaller(m, n)
-    factors, _, permutation = lu_factors(b, x)
+    factors, _, permutation = matrices.lu_factors(b, x)
     lower = slice_axis(b, factors, lead + 1, 0, k)
-    lower = prims.add(b, tril(b, lower, -1), identity_matrices(b, lower.aval.shape, x.aval.dtype))
-    upper = triu(b, slice_axis(b, factors, lead, 0, k))
-    rows = inverse_permutation(b, permutation)
+    lower = prims.add(b, matrices.tril(b, lower, -1), matrices.identity_matrices(b, lower.aval.shape, x.aval.dtype))
+    upper = matrices.triu(b, slice_axis(b, factors, lead, 0, k))
+    rows = matrices.inverse_permutation(b, permutation)
     if op.permute_l:
-        return permute_rows(b, lower, rows), upper
+        return matrices.permute_rows(b, lower, rows), upper
     if op.p_indices:
         return rows, lower, upper
-    return permute_rows(b, identity_matrices(b, (*batch, m, m), node.outputs[0].type.dtype), rows), lower, upper
+    unit = matrices.identity_matrices(b, (*batch, m, m), node.outputs[0].type.dtype)
+    return matrices.permute_rows(b, unit, rows), lower, upper
 
 
 @emits(LUFactor, batched=True)
 def emit_LUFactor(op, node, b, x):
     """L below U in one matrix, all NaN if `x` is singular, and the row exchanges."""
-    factors, pivots, _ = lu_factors(b, x)
+    factors, pivots, _ = matrices.lu_factors(b, x)
     return prims.select(b, is_singular(b, factors, x.aval.shape), number(b, x, np.nan), factors), pivots
 
 
@@ -128,7 +109,7 @@ def is_singular(b: JaxprBuilder, factors: Atom, shape: tuple[int, ...]) -> Atom:
 def emit_PivotToPermutations(op, node, b, pivots):
     """The permutation that a sequence of row exchanges is, or with ``inverse=False`` the inverse of that."""
     permutation = prims.lu_pivots_to_permutation(b, numpy_astype(b, pivots, "int32"))
-    return numpy_astype(b, permutation if op.inverse else inverse_permutation(b, permutation), "int64")
+    return numpy_astype(b, permutation if op.inverse else matrices.inverse_permutation(b, permutation), "int64")
 
 
 @emits(QR, batched=True)
@@ -162,7 +143,7 @@ def raw_qr(op: QR, b: JaxprBuilder, x: Atom) -> list[Atom]:
         columns = [prims.sub(b, position, b.constant(1, "int32"))]
     else:
         packed, factors = emit_by_platform(b, prims.geqrf, [x], ON_CPU_AND_GPU)
-    return [packed, factors, triu(b, slice_axis(b, packed, len(batch), 0, smaller(m, n))), *columns]
+    return [packed, factors, matrices.triu(b, slice_axis(b, packed, len(batch), 0, smaller(m, n))), *columns]
 
 
 @emits(SVD, batched=True)
@@ -175,7 +156,7 @@ def emit_SVD(op, node, b, x):
 
 
 def check_converged(b: JaxprBuilder, s: Atom, node: Apply, where: str = "") -> None:
-    """Have NumPy's error raised if singular values are NaN: then the algorithm did not converge."""
+    """Emit NumPy's check that the algorithm converged: then no singular value is NaN."""
     b.check(all_true(b, prims.eq(b, s, s)), lambda: np.linalg.LinAlgError(f"SVD did not converge{where}"), node)
 
 
@@ -203,40 +184,27 @@ def symmetric_eigen(lower: bool, node: Apply, b: JaxprBuilder, x: Atom, y: Atom 
 
     One triangle is mirrored, so the derivative is with respect to that triangle, as in PyTensor.
     """
-    for matrix in (x, y):
-        if matrix is not None:
-            check_square_and_finite(b, matrix, node)
-    x = symmetric(b, x, lower)
+    for matrix in (x,) if y is None else (x, y):
+        if matrix.aval.shape[-1] != matrix.aval.shape[-2]:
+            raise ValueError(f"expected square matrix, got the shape {matrix.aval.shape[-2:]}")
+        check_finite(b, matrix, NOT_FINITE, node)
+    x = matrices.symmetric(b, x, lower)
     if y is None:
         vectors, values = prims.eigh(b, x, lower)
         return values, vectors
-    factor = cholesky_factors(b, symmetric(b, y, lower))
-    b.check(all_true(b, prims.eq(b, diagonal(b, factor), diagonal(b, factor))), not_positive_definite, node)
-    x = triangular_solution(b, factor, x, lower=True)
-    x = triangular_solution(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
-    vectors, values = prims.eigh(b, symmetric(b, x, lower), lower)
-    return values, triangular_solution(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
+    factor = matrices.cholesky_factors(b, matrices.symmetric(b, y, lower))
+    pivots = diagonal(b, factor)
+    b.check(all_true(b, prims.eq(b, pivots, pivots)), lambda: np.linalg.LinAlgError(NOT_POSITIVE_DEFINITE), node)
+    x = matrices.triangular_solution(b, factor, x, lower=True)
+    x = matrices.triangular_solution(b, factor, x, lower=True, left_side=False, transpose_a=True, conjugate_a=True)
+    vectors, values = prims.eigh(b, matrices.symmetric(b, x, lower), lower)
+    return values, matrices.triangular_solution(b, factor, vectors, lower=True, transpose_a=True, conjugate_a=True)
 
 
-def check_square_and_finite(b: JaxprBuilder, x: Atom, node: Apply) -> None:
-    """Check an operand as SciPy does."""
-    if x.aval.shape[-1] != x.aval.shape[-2]:
-        raise ValueError(f"expected square matrix, got the shape {x.aval.shape[-2:]}")
-    check_finite(b, x, NOT_FINITE, node)
-
-
-def not_positive_definite() -> Exception:
-    """Return the error about the right-hand matrix of a generalized eigenvalue problem."""
-    return np.linalg.LinAlgError(
-        "B is not positive definite. The factorization of B could not be completed and no eigenvalues or eigenvectors"
-        " were computed."
-    )
-
-
-@emits(Eig, refuse=only_on("cpu", "gpu"), batched=True)
+@emits(Eig, refuse=refuse_eig, batched=True)
 def emit_Eig(op, node, b, x):
     """Eigenvalues and right eigenvectors of any square matrix, complex."""
-    check_square(*x.aval.shape)
+    matrices.check_square(*x.aval.shape)
     dtype = np.dtype(node.outputs[0].type.dtype)
     x = numpy_astype(b, x, dtype if x.aval.dtype.kind == "c" else prims.part_dtype(dtype))
     check_finite(b, x, np.linalg.LinAlgError("Array must not contain infs or NaNs"), node)
@@ -248,15 +216,13 @@ def of_finite(b: JaxprBuilder, decompose: Callable[..., Sequence[Atom]], x: Atom
 
     On such a matrix LAPACK might iterate forever, and the library of a GPU fails with an error of the whole program.
     """
-    finite = finite_matrices(b, x)
-    return [where_matrices(b, finite, y, np.nan) for y in decompose(b, where_matrices(b, finite, x, 0))]
+    finite = matrices.finite_matrices(b, x)
+    results = decompose(b, matrices.where_matrices(b, finite, x, 0))
+    return [matrices.where_matrices(b, finite, y, np.nan) for y in results]
 
 
 def refuse_schur(node: Apply) -> str | None:
-    op: Any = core_op(node)
-    if op.sort is not None:
-        return "JAX has no Schur decomposition with sorted eigenvalues"
-    return None
+    return None if core_op(node).sort is None else "JAX has no Schur decomposition with sorted eigenvalues"
 
 
 @emits(Schur, refuse=refuse_schur, batched=True)

@@ -8,15 +8,8 @@ from pytensor.tensor.linalg.inverse import MatrixInverse, MatrixPinv, TensorInv
 from pytensor.tensor.linalg.summary import Det, SLogDet
 
 from pytensor_jaxpr_linker.base.rules import emits
+from pytensor_jaxpr_linker.emit.linalg import matrices
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged
-from pytensor_jaxpr_linker.emit.linalg.matrices import (
-    adjoint,
-    check_square,
-    identity_matrices,
-    lu_factors,
-    matmul,
-    symmetric,
-)
 from pytensor_jaxpr_linker.emit.linalg.solvers import checked_solution, is_large, reciprocal_where, scaled_columns
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
@@ -27,9 +20,9 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 @emits(MatrixInverse, batched=True)
 def emit_MatrixInverse(op, node, b, x):
     """Solve for the identity; a singular matrix is an error."""
-    check_square(*x.aval.shape)
+    matrices.check_square(*x.aval.shape)
     x = numpy_astype(b, x, node.outputs[0].type.dtype)
-    return checked_solution(node, b, x, identity_matrices(b, x.aval.shape, x.aval.dtype))
+    return checked_solution(node, b, x, matrices.identity_matrices(b, x.aval.shape, x.aval.dtype))
 
 
 @emits(TensorInv)
@@ -37,11 +30,10 @@ def emit_TensorInv(op, node, b, x):
     """The inverse of the matrix whose rows are the first axes of `x` and whose columns are the others."""
     shape = x.aval.shape
     rows, columns = math.prod(shape[: op.ind]), math.prod(shape[op.ind :])
-    check_square(rows, columns)
+    matrices.check_square(rows, columns)
     x = numpy_astype(b, x, node.outputs[0].type.dtype)
-    inverse = checked_solution(
-        node, b, prims.reshape(b, x, (rows, columns)), identity_matrices(b, (rows, columns), x.aval.dtype)
-    )
+    unit = matrices.identity_matrices(b, (rows, columns), x.aval.dtype)
+    inverse = checked_solution(node, b, prims.reshape(b, x, (rows, columns)), unit)
     return prims.reshape(b, inverse, (*shape[op.ind :], *shape[: op.ind]))
 
 
@@ -57,17 +49,14 @@ def emit_MatrixPinv(op, node, b, x):
         *batch, m, n = x.aval.shape
         return prims.broadcast_to(b, number(b, x, 0), (*batch, n, m))
     if op.hermitian:
-        left, s = prims.eigh(b, symmetric(b, x, lower=True), True)
-        return matmul(
-            b, scaled_columns(b, left, reciprocal_where(b, s, is_large(b, s, number(b, s, CUTOFF)))), adjoint(b, left)
-        )
-    s, left, right = prims.svd(b, x, False, True)
-    check_converged(b, s, node)
-    return matmul(
-        b,
-        scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, is_large(b, s, number(b, s, CUTOFF)))),
-        adjoint(b, left),
-    )
+        left, s = prims.eigh(b, matrices.symmetric(b, x, lower=True), True)
+        columns = left
+    else:
+        s, left, right = prims.svd(b, x, False, True)
+        check_converged(b, s, node)
+        columns = matrices.adjoint(b, right)
+    inverted = reciprocal_where(b, s, is_large(b, s, number(b, s, CUTOFF)))
+    return matrices.matmul(b, scaled_columns(b, columns, inverted), matrices.adjoint(b, left))
 
 
 # -- determinants ------------------------------------------------------------------------------------------------------
@@ -75,7 +64,7 @@ def emit_MatrixPinv(op, node, b, x):
 
 def lu_diagonal(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom]:
     """Emit the diagonal of U, and whether the number of row exchanges was odd."""
-    factors, pivots, _ = lu_factors(b, x)
+    factors, pivots, _ = matrices.lu_factors(b, x)
     axis = len(pivots.aval.shape) - 1
     exchanged = prims.ne(b, pivots, prims.iota(b, "int32", pivots.aval.shape, axis))
     return diagonal(b, factors), prims.reduce_xor(b, exchanged, (axis,))
@@ -89,7 +78,7 @@ def negated_if(b: JaxprBuilder, odd: Atom, x: Atom) -> Atom:
 @emits(Det, batched=True)
 def emit_Det(op, node, b, x):
     """The product of the diagonal of U, with the sign of the row exchanges."""
-    check_square(*x.aval.shape)
+    matrices.check_square(*x.aval.shape)
     x = numpy_astype(b, x, node.outputs[0].type.dtype)
     elements, odd = lu_diagonal(b, x)
     return negated_if(b, odd, prims.reduce_prod(b, elements, (len(elements.aval.shape) - 1,)))
@@ -98,7 +87,7 @@ def emit_Det(op, node, b, x):
 @emits(SLogDet, batched=True)
 def emit_SLogDet(op, node, b, x):
     """The sign of the determinant, and the logarithm of its magnitude: -inf where it is zero."""
-    check_square(*x.aval.shape)
+    matrices.check_square(*x.aval.shape)
     elements, odd = lu_diagonal(b, numpy_astype(b, x, node.outputs[0].type.dtype))
     axis, size = len(elements.aval.shape) - 1, prims.abs_(b, elements)
     sign = prims.reduce_prod(b, prims.sign(b, elements), (axis,))

@@ -23,14 +23,10 @@ def swap(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.transpose(b, x, [*range(n - 2), n - 1, n - 2])
 
 
-def conjugated(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the conjugate; a real operand is its own."""
-    return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
-
-
 def adjoint(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit the conjugate transpose."""
-    return conjugated(b, swap(b, x))
+    x = swap(b, x)
+    return prims.conj(b, x) if x.aval.dtype.kind == "c" else x
 
 
 def matmul(b: JaxprBuilder, x: Atom, y: Atom) -> Atom:
@@ -76,49 +72,25 @@ def symmetric(b: JaxprBuilder, x: Atom, lower: bool, hermitian: bool = True) -> 
     return prims.select(b, below(b, x.aval.shape, 0 if lower else -1), *((x, other) if lower else (other, x)))
 
 
-def superdiagonal(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit the diagonals above the main ones: every (n + 1)-th of the n x n elements in row-major order, from the second on."""
-    *batch, n, _ = x.aval.shape
-    flat = prims.reshape(b, x, (*batch, n * n))
-    starts, strides = [0] * len(batch) + [1], [1] * len(batch) + [n + 1]
-    return prims.slice_(b, flat, starts, (*batch, n * (n - 1)), strides)
-
-
 def permute_rows(b: JaxprBuilder, x: Atom, permutation: Atom) -> Atom:
     """Emit the rows of matrices at the positions `permutation`, which are in bounds."""
     *batch, count, columns = x.aval.shape
     if count == 1 and permutation.aval.shape[-1] == 1:
         return x
-    lead = len(batch)
-    dims = lax.GatherDimensionNumbers(
-        offset_dims=(lead + 1,),
-        collapsed_slice_dims=(lead,),
-        start_index_map=(lead,),
-        operand_batching_dims=tuple(range(lead)),
-        start_indices_batching_dims=tuple(range(lead)),
-    )
+    lead, axes = len(batch), tuple(range(len(batch)))
+    dims = lax.GatherDimensionNumbers((lead + 1,), (lead,), (lead,), axes, axes)
     rows = permutation.aval.shape
     indices = prims.broadcast_in_dim(b, permutation, (*rows, 1), range(lead + 1))
     return prims.gather(b, x, indices, dims, (*[1] * lead, 1, columns), (*rows, columns))
 
 
 def inverse_permutation(b: JaxprBuilder, permutation: Atom) -> Atom:
-    """Emit the inverse of a permutation by comparing all pairs, which is cheap beside the factors; a sort takes more time."""
+    """Emit the inverse of a permutation by comparing all pairs: cheaper than a sort, and than the factors."""
     *batch, n = permutation.aval.shape
     lead, shape = len(batch), (*batch, n, n)
     wanted, position = (prims.iota(b, permutation.aval.dtype, shape, lead + i) for i in (0, 1))
     found = prims.eq(b, wanted, prims.broadcast_in_dim(b, permutation, shape, [*range(lead), lead + 1]))
     return prims.reduce_sum(b, prims.select(b, found, position, number(b, position, 0)), (lead + 1,))
-
-
-def all_true(b: JaxprBuilder, ok: Atom) -> Atom:
-    axes = range(len(ok.aval.shape))
-    return prims.reduce_and(b, ok, axes) if ok.aval.shape else ok
-
-
-def any_true(b: JaxprBuilder, x: Atom) -> Atom:
-    axes = range(len(x.aval.shape))
-    return prims.reduce_or(b, x, axes) if x.aval.shape else x
 
 
 def finite_matrices(b: JaxprBuilder, x: Atom) -> Atom:
@@ -128,7 +100,7 @@ def finite_matrices(b: JaxprBuilder, x: Atom) -> Atom:
 
 
 def where_matrices(b: JaxprBuilder, holds: Atom, x: Atom, otherwise: float) -> Atom:
-    """Emit an array of which those of a batch for which `holds` is false are one number."""
+    """Emit an array, with one number in place of each matrix of the batch for which `holds` is false."""
     holds = prims.broadcast_in_dim(b, holds, x.aval.shape, range(len(holds.aval.shape)))
     return prims.select(b, holds, x, number(b, x, otherwise))
 

@@ -7,6 +7,7 @@ norms; the accuracy is the same.
 
 from __future__ import annotations
 
+from functools import partial, reduce
 from math import factorial
 
 import numpy as np
@@ -15,23 +16,25 @@ from pytensor.tensor.linalg.constructors import BlockDiagonal
 from pytensor.tensor.linalg.products import Expm, KroneckerProduct
 
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.linalg.matrices import any_true, check_square, identity_matrices, matmul
+from pytensor_jaxpr_linker.emit.linalg.matrices import check_square, identity_matrices, matmul
 from pytensor_jaxpr_linker.emit.linalg.solvers import factor_general, solve_factored
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import any_of
 
 #: The degree of the approximant, and the 1-norm up to which its error is below the rounding of float64.
 DEGREE, LARGEST_NORM = 13, 5.371920351148152
 
-#: The coefficients of the numerator's powers; those of the denominator are these with alternating signs.
+#: The coefficients of the numerator's powers; the denominator has the same with alternating signs.
 COEFFICIENTS = [
     factorial(2 * DEGREE - k) * factorial(DEGREE) / (factorial(2 * DEGREE) * factorial(k) * factorial(DEGREE - k))
     for k in range(DEGREE + 1)
 ]
 
-#: How often a result is squared at most. A norm that takes more, of 2e10, leaves no digit of a result in float32, and few in
-#: float64; the result is NaN then. The number is fixed because only a loop of known length can be differentiated backwards.
+#: How often a result is squared at most. A norm that takes more, of 2e10, leaves no digit of a result in float32, and
+#: few in float64; the result is NaN then. The number is fixed because only a loop of known length can be differentiated
+#: backwards.
 SQUARINGS = 32
 
 
@@ -50,7 +53,8 @@ def emit_Expm(op, node, b, x):
 def scaled_down(b: JaxprBuilder, x: Atom) -> tuple[Atom, Atom, Atom]:
     """Emit ``x / 2**s`` with a norm in the approximant's range, `s`, and where that is impossible.
 
-    `s` counts the limits that the norm exceeds, which is exact, unlike a logarithm and a power of two by an exponential.
+    `s` counts the limits that the norm exceeds, which is exact, unlike a logarithm and a power of two by an
+    exponential.
     """
     *batch, _, _ = x.aval.shape
     lead, table = len(batch), (*batch, SQUARINGS)
@@ -75,13 +79,8 @@ def pade(b: JaxprBuilder, x: Atom) -> Atom:
     powers = [identity_matrices(b, x.aval.shape, x.aval.dtype), x2, x4, matmul(b, x4, x2)]
 
     def combined(coefficients: list[float]) -> Atom:
-        terms = [
-            prims.mul(b, v, number(b, v, c)) for v, c in zip(powers[-len(coefficients) :], coefficients, strict=True)
-        ]
-        total = terms[0]
-        for term in terms[1:]:
-            total = prims.add(b, total, term)
-        return total
+        pairs = zip(powers[-len(coefficients) :], coefficients, strict=True)
+        return reduce(partial(prims.add, b), [prims.mul(b, v, number(b, v, c)) for v, c in pairs])
 
     def half(first: int) -> Atom:
         low, high = COEFFICIENTS[first:8:2], COEFFICIENTS[first + 8 :: 2]
@@ -100,7 +99,7 @@ def square_repeatedly(b: JaxprBuilder, x: Atom, count: Atom) -> Atom:
     kept, (_, y, _) = body.sub_jaxpr(avals)
     branches = [kept.build([y]), squared_where_left(body, avals)]
     count_, _, step_ = operands
-    is_left = any_true(body, prims.gt(body, count_, prims.broadcast_to(body, step_, count.aval.shape)))
+    is_left = any_of(body, prims.gt(body, count_, prims.broadcast_to(body, step_, count.aval.shape)))
     carry = prims.cond(body, prims.convert(body, is_left, "int32"), branches, operands, [x.aval])
     return prims.scan(b, body.build(carry), [count], [x], [steps], SQUARINGS)[0]
 

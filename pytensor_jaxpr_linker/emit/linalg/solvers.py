@@ -17,35 +17,22 @@ from pytensor.tensor.linalg.solvers.triangular import SolveTriangular
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.conditional import ON_CPU, emit_one_of
+from pytensor_jaxpr_linker.emit.linalg import matrices
 from pytensor_jaxpr_linker.emit.linalg.decomposition import check_converged, finite_schur, is_singular
-from pytensor_jaxpr_linker.emit.linalg.matrices import (
-    adjoint,
-    any_true,
-    check_square,
-    cholesky_factors,
-    finite_matrices,
-    identity_matrices,
-    inverse_permutation,
-    lu_factors,
-    matmul,
-    permute_rows,
-    superdiagonal,
-    swap,
-    symmetric,
-    triangular_solution,
-    where_matrices,
-    without_transpose,
-)
 from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.emit.shape import is_less
 from pytensor_jaxpr_linker.emit.tensor_basic import diagonal
 from pytensor_jaxpr_linker.graph.lanes.ops import LstsqParts
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
+from pytensor_jaxpr_linker.jaxpr.nested import any_of
 
 
 def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Return the operands in the solution's dtype, `y` as a matrix; ValueError if `a` is not square or the numbers of rows differ."""
+    """Return the operands in the solution's dtype, `y` as a matrix.
+
+    Raises a ValueError if `a` is not square or the numbers of rows differ.
+    """
     a, y = (numpy_astype(b, x, node.outputs[0].type.dtype) for x in (a, y))
     if op.b_ndim == 1:
         y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
@@ -68,13 +55,14 @@ def emit_SolveTriangular(op, node, b, a, y):
     a, y = solve_operands(op, node, b, a, y)
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
-    a, transposed = without_transpose(b, a)
+    a, transposed = matrices.without_transpose(b, a)
     how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
-    rows, sideways = without_transpose(b, y)
+    rows, sideways = matrices.without_transpose(b, y)
     if sideways:  # x.T @ a.T = y.T
-        x = swap(b, triangular_solution(b, a, rows, left_side=False, transpose_a=not transposed, **how))
+        x = matrices.triangular_solution(b, a, rows, left_side=False, transpose_a=not transposed, **how)
+        x = matrices.swap(b, x)
     else:
-        x = triangular_solution(b, a, y, transpose_a=transposed, **how)
+        x = matrices.triangular_solution(b, a, y, transpose_a=transposed, **how)
     if not op.unit_diagonal:
         x = prims.select(b, is_singular(b, a, x.aval.shape), number(b, x, np.nan), x)
     return as_right_hand_side(op, b, x)
@@ -87,7 +75,7 @@ def emit_CholeskySolve(op, node, b, a, y):
     if 0 in y.aval.shape:
         return as_right_hand_side(op, b, y)
     for is_adjoint in (not op.lower, op.lower):
-        y = triangular_solution(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
+        y = matrices.triangular_solution(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
     return as_right_hand_side(op, b, y)
 
 
@@ -101,35 +89,35 @@ class Factored(NamedTuple):
 
 def factor_general(b: JaxprBuilder, a: Atom, shape: tuple[int, ...]) -> Factored:
     """Factor by LU; equal factors are one equation, so a solution and its gradient share them."""
-    factors, _, permutation = lu_factors(b, a)
+    factors, _, permutation = matrices.lu_factors(b, a)
     return Factored((factors, permutation), lu_solve, is_singular(b, factors, shape))
 
 
 def lu_solve(b: JaxprBuilder, factors: Atom, permutation: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by LU factors of the matrix, or of its transpose."""
     if transposed:
-        y = triangular_solution(b, factors, y, lower=False, transpose_a=True)
-        y = triangular_solution(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
-        return permute_rows(b, y, inverse_permutation(b, permutation))
-    y = permute_rows(b, y, permutation)
-    y = triangular_solution(b, factors, y, lower=True, unit_diagonal=True)
-    return triangular_solution(b, factors, y, lower=False)
+        y = matrices.triangular_solution(b, factors, y, lower=False, transpose_a=True)
+        y = matrices.triangular_solution(b, factors, y, lower=True, transpose_a=True, unit_diagonal=True)
+        return matrices.permute_rows(b, y, matrices.inverse_permutation(b, permutation))
+    y = matrices.permute_rows(b, y, permutation)
+    y = matrices.triangular_solution(b, factors, y, lower=True, unit_diagonal=True)
+    return matrices.triangular_solution(b, factors, y, lower=False)
 
 
 def factor_positive(b: JaxprBuilder, a: Atom, lower: bool) -> Factored:
     """Factor by Cholesky, of one triangle; the factor is NaN unless the matrix is positive definite."""
-    return Factored((cholesky_factors(b, a if lower else adjoint(b, a)),), cholesky_solve)
+    return Factored((matrices.cholesky_factors(b, a if lower else matrices.adjoint(b, a)),), cholesky_solve)
 
 
 def cholesky_solve(b: JaxprBuilder, factor: Atom, y: Atom, transposed: bool) -> Atom:
     """Emit the solution by a lower Cholesky factor; the transpose of a Hermitian matrix is its conjugate."""
-    y = triangular_solution(b, factor, y, lower=True, conjugate_a=transposed)
-    return triangular_solution(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
+    y = matrices.triangular_solution(b, factor, y, lower=True, conjugate_a=transposed)
+    return matrices.triangular_solution(b, factor, y, lower=True, transpose_a=True, conjugate_a=not transposed)
 
 
 def factor_tridiagonal(b: JaxprBuilder, a: Atom) -> Factored:
     """Take the three diagonals; the solution is NaN if the matrix is singular."""
-    return Factored((superdiagonal(b, swap(b, a)), diagonal(b, a), superdiagonal(b, a)), solve_by_diagonals)
+    return Factored((diagonal(b, matrices.swap(b, a), 1), diagonal(b, a), diagonal(b, a, 1)), solve_by_diagonals)
 
 
 def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: Atom, transposed: bool) -> Atom:
@@ -139,12 +127,12 @@ def solve_by_diagonals(b: JaxprBuilder, low: Atom, main: Atom, high: Atom, y: At
     low = prims.pad(b, low, zero, [*others, (1, 0, 0)])
     high = prims.pad(b, high, zero, [*others, (0, 1, 0)])
     x = prims.tridiagonal_solve(b, low, main, high, y)
+
+    def nan_unless_finite(b: JaxprBuilder, x: Atom) -> list[Atom]:
+        return [matrices.where_matrices(b, matrices.finite_matrices(b, x), x, np.nan)]
+
+    # The library of a GPU does not say whether a matrix is singular.
     return emit_one_of(b, ON_CPU, lambda b, x: [x], nan_unless_finite, [x])[0]
-
-
-def nan_unless_finite(b: JaxprBuilder, x: Atom) -> list[Atom]:
-    """Emit solutions, all NaN where not all are finite. The library of a GPU does not say whether a tridiagonal matrix is singular."""
-    return [where_matrices(b, finite_matrices(b, x), x, np.nan)]
 
 
 def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transposed: bool = False) -> Atom:
@@ -154,7 +142,7 @@ def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transp
     """
 
     def product(b: JaxprBuilder, a: Atom, x: Atom, transposed: bool) -> Atom:
-        return matmul(b, swap(b, a) if transposed else a, x)
+        return matrices.matmul(b, matrices.swap(b, a) if transposed else a, x)
 
     def flipped(emit: Callable[..., Atom]) -> Callable[..., Atom]:
         return lambda b, *atoms, transposed: emit(b, *atoms, transposed=not transposed)
@@ -176,9 +164,9 @@ def emit_Solve(op, node, b, a, y):
     elif op.assume_a == "tridiagonal":
         factored = factor_tridiagonal(b, a)
     elif op.assume_a in ("sym", "her"):
-        factored = factor_general(b, symmetric(b, a, op.lower, op.assume_a == "her"), y.aval.shape)
+        factored = factor_general(b, matrices.symmetric(b, a, op.lower, op.assume_a == "her"), y.aval.shape)
     else:
-        a, transposed = without_transpose(b, a)
+        a, transposed = matrices.without_transpose(b, a)
         factored = factor_general(b, a, y.aval.shape)
     return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))
 
@@ -203,19 +191,19 @@ def emit_SolveSylvester(op, node, b, x, y, q):
 
 def sylvester_product(b: JaxprBuilder, x: Atom, y: Atom, z: Atom, transposed: bool) -> Atom:
     """Emit ``x @ z + z @ y``, or the same of the transposes of `x` and `y`."""
-    x, y = (swap(b, v) if transposed else v for v in (x, y))
-    return prims.add(b, matmul(b, x, z), matmul(b, z, y))
+    x, y = (matrices.swap(b, v) if transposed else v for v in (x, y))
+    return prims.add(b, matrices.matmul(b, x, z), matrices.matmul(b, z, y))
 
 
 def solve(b: JaxprBuilder, r: Atom, u: Atom, s: Atom, v: Atom, q: Atom, transposed: bool) -> Atom:
     """Emit the solution from the Schur forms `r`, `s` and vectors `u`, `v` of both matrices.
 
-    The transposed equation's solution is the transpose of that of ``y @ z + z @ x = q.T``.
+    The solution of the transposed equation is the transpose of the solution of ``y @ z + z @ x = q.T``.
     """
     if transposed:
-        return swap(b, solve(b, s, v, r, u, swap(b, q), transposed=False))
-    inner = matmul(b, matmul(b, adjoint(b, u), numpy_astype(b, q, u.aval.dtype)), v)
-    z = matmul(b, matmul(b, u, solve_triangular(b, r, s, inner)), adjoint(b, v))
+        return matrices.swap(b, solve(b, s, v, r, u, matrices.swap(b, q), transposed=False))
+    inner = matrices.matmul(b, matrices.matmul(b, matrices.adjoint(b, u), numpy_astype(b, q, u.aval.dtype)), v)
+    z = matrices.matmul(b, matrices.matmul(b, u, solve_triangular(b, r, s, inner)), matrices.adjoint(b, v))
     return numpy_astype(b, z, q.aval.dtype)
 
 
@@ -228,39 +216,29 @@ def solve_triangular(b: JaxprBuilder, r: Atom, s: Atom, q: Atom) -> Atom:
         columns = prims.transpose(b, x, [lead + 1, *range(lead + 1)])
         return prims.broadcast_in_dim(b, columns, (*columns.aval.shape, 1), range(lead + 2))
 
-    unit = identity_matrices(b, (n, n), q.aval.dtype)
+    unit = matrices.identity_matrices(b, (n, n), q.aval.dtype)
     rows = [by_column(q), by_column(s), unit]
-    body, (r_, z, q_, s_, unit_) = b.sub_jaxpr(
-        [r.aval, q.aval, *(b.aval(row.aval.shape[1:], row.aval.dtype) for row in rows)]
-    )
-    shift = prims.reduce_sum(body, prims.mul(body, s_, along_axis(body, unit_, s_.aval.shape, lead)), (lead, lead + 1))
+    avals = [r.aval, q.aval, *(b.aval(row.aval.shape[1:], row.aval.dtype) for row in rows)]
+    body, (r_, z, q_, s_, unit_) = b.sub_jaxpr(avals)
+    shift = prims.mul(body, s_, prims.broadcast_in_dim(body, unit_, s_.aval.shape, [lead]))
+    shift = prims.reduce_sum(body, shift, (lead, lead + 1))
     shift = prims.broadcast_in_dim(body, shift, r.aval.shape, range(lead))
-    shifted = prims.add(body, r_, prims.mul(body, shift, identity_matrices(body, r.aval.shape, r.aval.dtype)))
-    left = prims.sub(body, q_, matmul(body, z, s_))  # the columns of z from this one on are still zero
-    column = triangular_solution(body, shifted, left, lower=False)
+    shifted = prims.add(body, r_, prims.mul(body, shift, matrices.identity_matrices(body, r.aval.shape, r.aval.dtype)))
+    left = prims.sub(body, q_, matrices.matmul(body, z, s_))  # the columns of z from this one on are still zero
+    column = matrices.triangular_solution(body, shifted, left, lower=False)
     column = prims.broadcast_in_dim(body, column, q.aval.shape, range(lead + 2))
-    z = prims.add(body, z, prims.mul(body, column, along_axis(body, unit_, q.aval.shape, lead + 1)))
+    z = prims.add(body, z, prims.mul(body, column, prims.broadcast_in_dim(body, unit_, q.aval.shape, [lead + 1])))
     zeros = prims.broadcast_to(b, number(b, q, 0), q.aval.shape)
     return prims.scan(b, body.build([z]), [r], [zeros], rows, n)[0]
-
-
-def along_axis(b: JaxprBuilder, x: Atom, shape: tuple[int, ...], axis: int) -> Atom:
-    """Emit a vector along one axis of a shape."""
-    return prims.broadcast_in_dim(b, x, shape, [axis])
-
-
-def singular() -> Exception:
-    """Return NumPy's error about a matrix without an inverse."""
-    return np.linalg.LinAlgError("Singular matrix")
 
 
 def checked_solution(node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> Atom:
     """Emit the solution of ``a @ x = y``; a singular `a` is an error."""
     if 0 in y.aval.shape:
         return y
-    a, transposed = without_transpose(b, a)
+    a, transposed = matrices.without_transpose(b, a)
     factored = factor_general(b, a, y.aval.shape)
-    b.check(prims.not_(b, any_true(b, factored.failed)), singular, node)
+    b.check(prims.not_(b, any_of(b, factored.failed)), lambda: np.linalg.LinAlgError("Singular matrix"), node)
     return solve_factored(b, a, y, factored, transposed)
 
 
@@ -282,10 +260,9 @@ def emit_LstsqParts(op, node, b, x, y, rcond):
         rcond = prims.select(b, inside, rcond, number(b, s, np.finfo(s.aval.dtype).eps / 2))  # as LAPACK's gelsd
         kept = is_large(b, s, rcond)
         rank = prims.reduce_sum(b, prims.convert(b, kept, "int32"), (0,))
-    solution = matmul(
-        b, scaled_columns(b, adjoint(b, right), reciprocal_where(b, s, kept)), matmul(b, adjoint(b, left), y)
-    )
-    residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matmul(b, x, solution))), (0,))
+    inverted = scaled_columns(b, matrices.adjoint(b, right), reciprocal_where(b, s, kept))
+    solution = matrices.matmul(b, inverted, matrices.matmul(b, matrices.adjoint(b, left), y))
+    residuals = prims.reduce_sum(b, prims.square(b, prims.sub(b, y, matrices.matmul(b, x, solution))), (0,))
     returned = prims.and_(b, prims.eq(b, rank, number(b, rank, n)), is_less(b, n, m))
     solution, residuals, s = (numpy_astype(b, v, "float64") for v in (solution, residuals, s))
     return solution, residuals, rank, s, prims.broadcast_to(b, returned, (k,))
@@ -299,7 +276,7 @@ def emit_TensorSolve(op, node, b, a, y):
         last = [axis % len(a.aval.shape) for axis in op.axes]
         a = prims.transpose(b, a, [i for i in range(len(a.aval.shape)) if i not in last] + last)
     shape, size = a.aval.shape[len(y.aval.shape) :], math.prod(y.aval.shape)
-    check_square(size, math.prod(shape))
+    matrices.check_square(size, math.prod(shape))
     x = checked_solution(node, b, prims.reshape(b, a, (size, size)), prims.reshape(b, y, (size, 1)))
     return prims.reshape(b, x, shape)
 

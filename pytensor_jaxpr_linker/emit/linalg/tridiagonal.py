@@ -25,7 +25,7 @@ type RecurrenceStep = Callable[[JaxprBuilder, Sequence[Atom], Sequence[Atom]], l
 def recurrence(
     b: JaxprBuilder, step: RecurrenceStep, carry: Sequence[Atom], xs: Sequence[Atom], backward: bool = False
 ) -> list:
-    """Emit a step for each row of `xs`, from the last one if `backward`; return the last carry and the stacked results."""
+    """Emit a step for each row of `xs`, from the last one if `backward`: the last carry, and stacked results."""
     if backward:
         xs = [prims.rev(b, x, (0,)) for x in xs]
     rows = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in xs]
@@ -73,7 +73,8 @@ def emit_LUFactorTridiagonal(op, node, b, low, main, high):
     check_length(b, node, n, 3, error)
     low, main, high = (rows_first(b, numpy_astype(b, x, node.outputs[0].type.dtype), axis) for x in (low, main, high))
     first = [prims.squeeze(b, slice_axis(b, x, 0, 0, 1), [0]) for x in (main, high)]
-    # A row of zeros at the end gives the last element carried: a loop of n steps, while of n - 1 JAX could not tell whether there are any.
+    # A row of zeros at the end gives the last element carried: a loop of n steps, while of n - 1 JAX could not tell
+    # whether there are any.
     rows = [padded(b, low, 0, 1), *(slice_axis(b, padded(b, x, 0, k), 0, 1, n + 1) for x, k in ((main, 1), (high, 2)))]
     _, _, factors, diagonal, *upper, swapped = recurrence(b, eliminate, first, rows)
     factors, high = (slice_axis(b, x, 0, 0, n - 1) for x in (factors, upper[0]))
@@ -93,10 +94,8 @@ def emit_SolveLUFactorTridiagonal(op, node, b, low, main, high, high2, pivots, y
     position = prims.add(b, prims.iota(b, "int32", pivots.aval.shape, axis), b.constant(1, "int32"))
     swapped = prims.ne(b, numpy_astype(b, pivots, "int32"), position)
     y = rows_first(b, numpy_astype(b, y, dtype), axis)
-    low, main, high, high2, swapped = (
-        diagonal_rows(b, v if v is swapped else numpy_astype(b, v, dtype), axis, y.aval.shape[1:])
-        for v in (low, main, high, high2, swapped)
-    )
+    diagonals = [*(numpy_astype(b, v, dtype) for v in (low, main, high, high2)), swapped]
+    low, main, high, high2, swapped = (diagonal_rows(b, v, axis, y.aval.shape[1:]) for v in diagonals)
     lower = [low, slice_axis(b, swapped, 0, 0, n - 1)]
     upper = (main, high, high2)
     if op.transposed:

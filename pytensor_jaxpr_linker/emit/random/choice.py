@@ -9,9 +9,8 @@ from jax.lax import GatherDimensionNumbers
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker.emit.random.discrete import demand
 from pytensor_jaxpr_linker.emit.random.multivariate import batched
-from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all
+from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, demand
 from pytensor_jaxpr_linker.emit.random.sampler import emits_draws, general, is_static_operand, lengths_of
 from pytensor_jaxpr_linker.emit.random.samplers_continuous import standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, last_axis_positions, random_order
@@ -23,9 +22,12 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 
 
 def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
-    """Emit an order along the last axis, as if positions were drawn one by one by the remaining weights; zero weights come last.
+    """Emit an order along the last axis, as if positions were drawn one by one by the remaining weights.
 
-    The keys are exponential variables over the weights: Efraimidis and Spirakis, *Weighted Random Sampling with a Reservoir*, 2006.
+    Zero weights come last.
+
+    The keys are exponential variables over the weights: Efraimidis and Spirakis, *Weighted Random Sampling with a
+    Reservoir*, 2006.
     """
     p = batched(b, numpy_astype(b, p, FLOAT), shape, 1)
     times = prims.log(b, standard_exponential(b, key, p.aval.shape, FLOAT))
@@ -33,7 +35,7 @@ def weighted_order(b: JaxprBuilder, key: Atom, shape: Shape, p: Atom) -> Atom:
 
 
 def first_rows(b: JaxprBuilder, shape: Shape, a: Atom, order: Atom, count: int) -> Atom:
-    """Emit the first `count` rows of an array, or positions if it is a number, in an order, for each element of a batch."""
+    """Emit the first `count` rows of an array (of a number: positions) in an order, for each batch element."""
     starts, ends = [0] * (len(shape) + 1), [*shape, count]
     order = prims.slice_(b, order, starts, ends, [1] * len(starts))
     if is_static_operand(a) or not (core := a.aval.shape[len(shape) :]):
@@ -64,12 +66,12 @@ def population(a: Atom, shape: Shape, b: JaxprBuilder) -> int:
     return core[0]
 
 
-@emits_draws(
-    rv.PermutationRV,
-    form=general,
-    static=lambda node: (1, 2) if chooses_below_a_number(node) else (1,),
-    refuse=refuse_batch_of_numbers,
-)
+def static_of_permutation(node: Apply) -> tuple[int, ...]:
+    """Return the positions of the inputs that shapes follow from: the size, and a number that stands for an array."""
+    return (1, 2) if chooses_below_a_number(node) else (1,)
+
+
+@emits_draws(rv.PermutationRV, form=general, static=static_of_permutation, refuse=refuse_batch_of_numbers)
 def sample_permutation(b, key, shape, dtype, x):
     """The rows of an array in a random order."""
     n = population(x, shape, b)
@@ -82,14 +84,14 @@ def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
     return tuple(lengths[(0,) * (lengths.ndim - 1)].tolist())
 
 
-def check_choice_parameters(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
+def check_choice(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
     """Check the parameters as `numpy.random.Generator.choice` does."""
     *weights, core_shape = params
     batch = () if is_static_operand(a) else a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
     n, count = population(a, batch, b), math.prod(choice_count(b, core_shape))
     if n == 0 and count:
-        kind = "be a positive integer" if chooses_below_a_number(node) else "cannot be empty"
-        raise ValueError(f"a {'must ' if chooses_below_a_number(node) else ''}{kind} unless no samples are taken")
+        reason = "must be a positive integer" if chooses_below_a_number(node) else "cannot be empty"
+        raise ValueError(f"a {reason} unless no samples are taken")
     for p in weights:
         check_weights(b, node, p, n, count)
     error = ValueError("Cannot take a larger sample than population when replace is False")
@@ -114,17 +116,12 @@ def check_weights(b: JaxprBuilder, node: Apply, p: Atom, n: int, count: int) -> 
 
 
 def static_of_choice(node: Apply) -> tuple[int, ...]:
-    """Return the positions of the inputs that shapes follow from: the size of the sample, and a number to choose below."""
-    last = len(node.inputs) - 1
-    return (1, 2, last) if chooses_below_a_number(node) else (1, last)
+    """Return the positions of the inputs that shapes follow from: the shape of one choice comes last."""
+    return (*static_of_permutation(node), len(node.inputs) - 1)
 
 
 @emits_draws(
-    rv.ChoiceWithoutReplacement,
-    check_choice_parameters,
-    static=static_of_choice,
-    refuse=refuse_batch_of_numbers,
-    form=general,
+    rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers, form=general
 )
 def sample_choice(b, key, shape, dtype, a, *params):
     """The first rows of an array in a random order."""

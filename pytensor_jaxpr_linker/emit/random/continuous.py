@@ -30,29 +30,22 @@ from pytensor_jaxpr_linker.emit.random.sampler import (
     standard_normal,
     uniform,
 )
-from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
-
-
-def location_scale(standard: Sampler) -> Sampler:
-    """Return the sampler whose last two parameters move and scale the draws of `standard`."""
-
-    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-        *shape_params, loc, scale = params
-        return prims.add(b, prims.mul(b, standard(b, key, shape, dtype, *shape_params), scale), loc)
-
-    return sample
+from pytensor_jaxpr_linker.jaxpr.formula import Value, is_finite, maximum, sqrt
 
 
 def scaled(standard: Sampler) -> Sampler:
     """Return the sampler whose last parameter scales the draws of `standard`."""
+    return lambda b, key, shape, dtype, *params: prims.mul(b, standard(b, key, shape, dtype, *params[:-1]), params[-1])
 
-    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom) -> Atom:
-        *shape_params, scale = params
-        return prims.mul(b, standard(b, key, shape, dtype, *shape_params), scale)
 
-    return sample
+def location_scale(standard: Sampler) -> Sampler:
+    """Return the sampler whose last two parameters move and scale the draws of `standard`."""
+    return lambda b, key, shape, dtype, *params: prims.add(
+        b, scaled(standard)(b, key, shape, dtype, *params[:-2], params[-1]), params[-2]
+    )
 
 
 def check_uniform(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
@@ -109,7 +102,7 @@ def sample_vonmises(b, key, shape, dtype, mu, kappa):
 def check_gengamma(b: JaxprBuilder, node: Apply, alpha: Atom, power: Atom, scale: Atom) -> None:
     """Check the parameters that PyTensor gives to SciPy; the first is a quotient."""
     ratio = prims.div(b, *in_common_shape(b, alpha, power))
-    domain = scipy_domain("gengamma", above_zero, lambda b, x: prims.ne(b, x, number(b, x, 0)), from_zero)
+    domain = scipy_domain("gengamma", above_zero, lambda x: x != 0, from_zero)
     domain(b, node, ratio, power, scale)
 
 
@@ -120,6 +113,7 @@ def sample_gengamma(b, key, shape, dtype, alpha, power, scale):
     return prims.mul(b, prims.exp(b, prims.div(b, log, power)), scale)
 
 
+below_a_bound = location_scale(samplers.truncated_exponential)
 for op_type, check, sample in (
     (rv.CauchyRV, scipy_domain("cauchy", None, from_zero), location_scale(samplers.standard_cauchy)),
     (rv.ExponentialRV, not_negative("scale"), scaled(samplers.standard_exponential)),
@@ -133,11 +127,7 @@ for op_type, check, sample in (
     (rv.ParetoRV, scipy_domain("pareto", above_zero, from_zero), scaled(samplers.standard_pareto)),
     (rv.StudentTRV, scipy_domain("t", above_zero, None, from_zero), location_scale(samplers.student_t)),
     (rv.TriangularRV, check_triangular, samplers.triangular),
-    (
-        rv.TruncExponentialRV,
-        scipy_domain("truncexpon", above_zero, None, from_zero),
-        location_scale(samplers.truncated_exponential),
-    ),
+    (rv.TruncExponentialRV, scipy_domain("truncexpon", above_zero, None, from_zero), below_a_bound),
     (rv.WaldRV, positive("mean", "scale"), samplers.inverse_gaussian),
     (rv.WeibullRV, not_negative("a"), samplers.weibull),
 ):
@@ -156,7 +146,7 @@ def skew_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha
     Henze, *A Probabilistic Representation of the Skew-Normal Distribution*, 1986.
     """
     first, second = split_key(b, key)
-    root = prims.rsqrt(b, prims.add(b, one(b, alpha), prims.square(b, alpha)))
+    root = prims.rsqrt(b, prims.add(b, number(b, alpha, 1), prims.square(b, alpha)))
     skewed = prims.mul(b, samplers.half_normal(b, first, shape, dtype), alpha)
     return prims.mul(b, prims.add(b, skewed, standard_normal(b, second, shape, dtype)), root)
 
@@ -168,9 +158,8 @@ def skew_student_t(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, al
     t-Distribution*, 2003, without the cancellation.
     """
     logit = samplers.beta_logit(b, key, shape, dtype, alpha, beta)
-    return prims.mul(
-        b, prims.sinh(b, prims.mul(b, logit, number(b, logit, 0.5))), prims.sqrt(b, prims.add(b, alpha, beta))
-    )
+    sine = prims.sinh(b, prims.mul(b, logit, number(b, logit, 0.5)))
+    return prims.mul(b, sine, prims.sqrt(b, prims.add(b, alpha, beta)))
 
 
 def rice(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, nu: Atom) -> Atom:
@@ -181,19 +170,13 @@ def rice(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, nu: Atom) ->
     return prims.sqrt(b, prims.add(b, prims.square(b, x), prims.square(b, y)))
 
 
-for name, check, sample in (
-    ("MoyalRV", scipy_domain("moyal", None, from_zero), location_scale(samplers.standard_moyal)),
-    ("RiceRV", scipy_domain("rice", from_zero, from_zero), scaled(rice)),
-    (
-        "SkewStudentTRV",
-        scipy_domain("jf_skew_t", above_zero, above_zero, None, from_zero),
-        location_scale(skew_student_t),
-    ),
-):
-    emits_draws(f"{MODULE}.{name}", check)(sample)
+check_skew_student_t = scipy_domain("jf_skew_t", above_zero, above_zero, None, from_zero)
+emits_draws(f"{MODULE}.MoyalRV", scipy_domain("moyal", None, from_zero))(location_scale(samplers.standard_moyal))
+emits_draws(f"{MODULE}.RiceRV", scipy_domain("rice", from_zero, from_zero))(scaled(rice))
+emits_draws(f"{MODULE}.SkewStudentTRV", check_skew_student_t)(location_scale(skew_student_t))
 
 
-@emits_draws(f"{MODULE}.SkewNormalRV", scipy_domain("skewnorm", None, from_zero, prims.is_finite))
+@emits_draws(f"{MODULE}.SkewNormalRV", scipy_domain("skewnorm", None, from_zero, is_finite))
 def sample_skewnormal(b, key, shape, dtype, mu, sigma, alpha):
     """PyMC has the shape parameter last."""
     return location_scale(skew_normal)(b, key, shape, dtype, alpha, mu, sigma)
@@ -232,27 +215,20 @@ def sample_clipped_beta(b, key, shape, dtype, alpha, beta):
 def sample_interpolated(b, key, shape, dtype, x, pdf, cdf):
     """Invert the integral of a piecewise linear density, which is quadratic in each interval.
 
-    The root ``2 p / (f + sqrt(f ** 2 + 2 slope p))``, with the remaining probability p and the density f at the interval's begin,
-    neither cancels nor divides by a slope of 0.
+    The root ``2 p / (f + sqrt(f ** 2 + 2 slope p))``, with the remaining probability p and the density f at the
+    interval's begin, neither cancels nor divides by a slope of 0.
     """
     if any(n != 1 for points in (x, pdf, cdf) for n in points.aval.shape[:-1]):
         raise NotImplementedError("Interpolated has no draws of batched points")
     x, pdf, cdf = (prims.reshape(b, points, points.aval.shape[-1:]) for points in (x, pdf, cdf))
-    count = x.aval.shape[0]
-    u = open_uniform(b, key, shape, dtype)
-    grid = (*shape, count)
-    is_below = prims.lt(
-        b, prims.broadcast_to(b, cdf, grid), prims.broadcast_in_dim(b, u, grid, tuple(range(len(shape))))
-    )
-    interval = prims.sub(
-        b, prims.reduce_sum(b, prims.convert(b, is_below, "int32"), (len(shape),)), b.constant(np.int32(1))
-    )
-    interval = prims.clamp(b, number(b, interval, 0), interval, number(b, interval, count - 2))
-    x0, f0, c0 = (take_rows(b, points, interval, 0) for points in (x, pdf, cdf))
-    following = prims.add(b, interval, one(b, interval))
-    x1, f1 = (take_rows(b, points, following, 0) for points in (x, pdf))
-    slope = prims.div(b, prims.sub(b, f1, f0), prims.sub(b, x1, x0))
-    twice = prims.mul(b, number(b, u, 2), prims.sub(b, u, c0))
-    square = prims.add(b, prims.square(b, f0), prims.mul(b, slope, twice))
-    root = prims.sqrt(b, prims.max_(b, square, prims.broadcast_to(b, number(b, square, 0), shape)))
-    return prims.add(b, x0, prims.div(b, twice, prims.add(b, f0, root)))
+    u, grid = open_uniform(b, key, shape, dtype), (*shape, *x.aval.shape)
+    is_below = prims.lt(b, prims.broadcast_to(b, cdf, grid), prims.broadcast_in_dim(b, u, grid, range(len(shape))))
+    count = prims.reduce_sum(b, prims.convert(b, is_below, "int32"), (len(shape),))
+    last = number(b, count, x.aval.shape[0] - 2)
+    interval = prims.clamp(b, number(b, count, 0), prims.sub(b, count, number(b, count, 1)), last)
+    following = prims.add(b, interval, number(b, interval, 1))
+    x0, f0, c0 = (Value(b, take_rows(b, points, interval, 0)) for points in (x, pdf, cdf))
+    x1, f1 = (Value(b, take_rows(b, points, following, 0)) for points in (x, pdf))
+    twice = 2.0 * (Value(b, u) - c0)
+    root = sqrt(maximum(f0 * f0 + (f1 - f0) / (x1 - x0) * twice, 0.0))
+    return (x0 + twice / (f0 + root)).atom

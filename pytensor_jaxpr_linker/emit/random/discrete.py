@@ -5,7 +5,6 @@ Counts are drawn in float64, whatever the dtype of the parameters.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from pytensor_jaxpr_linker.emit.random import samplers_discrete as samplers
 from pytensor_jaxpr_linker.emit.random.parameter_checks import (
     above_zero,
     check_all,
+    demand,
     from_zero,
     in_common_shape,
     scipy_domain,
@@ -26,25 +26,13 @@ from pytensor_jaxpr_linker.emit.random.parameter_checks import (
 from pytensor_jaxpr_linker.emit.random.sampler import counts, emits_draws, general, open_uniform, split_key
 from pytensor_jaxpr_linker.emit.random.samplers_continuous import beta_logit, gamma_variables, standard_exponential
 from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, integers_from
-from pytensor_jaxpr_linker.emit.scalar import numpy_astype, one
+from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, log1p, maximum, minimum, where
+from pytensor_jaxpr_linker.jaxpr.formula import Value, ceil, floor, log1p, maximum, minimum, where
 
 #: From here on `numpy.random.Generator.hypergeometric` takes no parameter.
 HYPERGEOMETRIC_END = 10**9
-
-
-def demand(b: JaxprBuilder, node: Apply, message: str, condition: Callable[..., Any], *params: Atom) -> None:
-    """Have a ValueError raised if an element of the parameters, as float64, violates a condition.
-
-    `condition` is a formula of `Value`, or of arrays where the parameters are known, which then need no check at run time.
-    """
-    known = [b.known(x) for x in params]
-    if all(x is not None for x in known) and np.all(condition(*(x.astype(FLOAT) for x in known))):
-        return
-    ok = condition(*(Value(b, x) for x in in_common_shape(b, *params)))
-    check_all(b, ok.atom, ValueError(message), node)
 
 
 def is_chance(p: Any) -> Any:
@@ -90,7 +78,7 @@ def check_hypergeometric(b: JaxprBuilder, node: Apply, good: Atom, bad: Atom, sa
 
 def check_negative_binomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
     """Check the parameters as SciPy does, and then NumPy."""
-    scipy_domain("nbinom", above_zero, condition(is_positive_chance))(b, node, n, p)
+    scipy_domain("nbinom", above_zero, is_positive_chance)(b, node, n, p)
     message = "n too large or p too small, see Generator.negative_binomial Notes"
     # NumPy demands this of the mean plus ten times its square root, with n in the root's place.
     within = lambda n, p: (1.0 - p) * (n + 10.0 * n**0.5) <= samplers.POISSON_MAX * p  # noqa: E731
@@ -115,22 +103,20 @@ def check_integers(b: JaxprBuilder, node: Apply, low: Atom, high: Atom) -> None:
     check_all(b, ok, ValueError("high <= 0" if zero else "low >= high"), node)
 
 
-def condition(formula: Callable[[Any], Any]) -> Callable[[JaxprBuilder, Atom], Atom]:
-    """Return a formula as the condition of a parameter for `scipy_domain`."""
-    return lambda b, x: formula(Value(b, x)).atom
+def is_whole(x: Value) -> Value:
+    return x == floor(x)
 
 
-def whole_from_zero(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit whether numbers are whole and not negative."""
-    return prims.and_(b, from_zero(b, x), prims.eq(b, x, prims.floor(b, x)))
+def whole_from_zero(x: Value) -> Value:
+    return from_zero(x) & is_whole(x)
 
 
 def refuse_fractions(*positions: int) -> Refusal:
-    """Return the reason to refuse a node: one of these counts is not of an integer type."""
+    """Return the `refuse` of a rule whose parameters at these positions count."""
 
     def refuse(node: Apply) -> str | None:
-        kinds = [np.dtype(node.inputs[i + 2].type.dtype).kind for i in positions]
-        return None if set(kinds) <= set("iub") else "a parameter that counts has a dtype that does not"
+        kinds = {np.dtype(node.inputs[i + 2].type.dtype).kind for i in positions}
+        return None if kinds <= set("iub") else "a parameter that counts has a dtype that does not"
 
     return refuse
 
@@ -142,7 +128,7 @@ emits_draws(rv.HyperGeometricRV, check_hypergeometric, form=counts, refuse=refus
 emits_draws(rv.PoissonRV, check_poisson, form=counts)(samplers.poisson)
 
 
-@emits_draws(rv.BernoulliRV, scipy_domain("bernoulli", condition(is_chance)), form=counts)
+@emits_draws(rv.BernoulliRV, scipy_domain("bernoulli", is_chance), form=counts)
 def sample_bernoulli(b, key, shape, p):
     """``u < p``."""
     return prims.lt(b, open_uniform(b, key, shape, FLOAT), p)
@@ -192,10 +178,6 @@ def sample_integers(b, key, shape, dtype, low, high):
 # -- PyMC's ------------------------------------------------------------------------------------------------------------
 
 
-def is_whole(b: JaxprBuilder, x: Atom) -> Atom:
-    return prims.eq(b, x, prims.floor(b, x))
-
-
 def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Atom) -> None:
     """Check the parameters as `scipy.stats.randint` does."""
     scipy_domain("randint", is_whole, is_whole)(b, node, lower, upper)
@@ -207,7 +189,7 @@ def check_discrete_uniform(b: JaxprBuilder, node: Apply, lower: Atom, upper: Ato
 def sample_discrete_uniform(b, key, shape, dtype, lower, upper):
     """Integers from `lower` to `upper`, both included."""
     lower, upper = numpy_astype(b, lower, np.int64), numpy_astype(b, upper, np.int64)
-    return integers_from(b, key, shape, lower, prims.add(b, upper, one(b, upper)))
+    return integers_from(b, key, shape, lower, prims.add(b, upper, number(b, upper, 1)))
 
 
 # `pymc.Minibatch` draws its indices by a class of its own that only has another name.

@@ -13,9 +13,10 @@ from jax.extend.core import primitives
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random import basic as rv
 
-from pytensor_jaxpr_linker.emit.linalg.matrices import cholesky_factors, triangular_solution
-from pytensor_jaxpr_linker.emit.random.discrete import demand, is_chance, refuse_fractions
-from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive
+from pytensor_jaxpr_linker.emit.linalg.matrices import cholesky_factors, triangular_solution, tril
+from pytensor_jaxpr_linker.emit.linalg.solvers import scaled_columns
+from pytensor_jaxpr_linker.emit.random.discrete import is_chance, refuse_fractions
+from pytensor_jaxpr_linker.emit.random.parameter_checks import check_all, check_positive, demand
 from pytensor_jaxpr_linker.emit.random.sampler import (
     emits_draws,
     general,
@@ -26,11 +27,12 @@ from pytensor_jaxpr_linker.emit.random.sampler import (
 )
 from pytensor_jaxpr_linker.emit.random.samplers_continuous import log_gamma
 from pytensor_jaxpr_linker.emit.random.samplers_discrete import FLOAT, binomial
-from pytensor_jaxpr_linker.emit.scalar import number, numpy_astype
+from pytensor_jaxpr_linker.emit.scalar import numpy_astype
 from pytensor_jaxpr_linker.emit.shape import check_length
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.formula import Value, exp, log, maximum, minimum, where
+from pytensor_jaxpr_linker.jaxpr.nested import as_rows, join, row_range
 
 # -- vectors and matrices of random variables --------------------------------------------------------------------------
 
@@ -45,13 +47,6 @@ def with_core(b: JaxprBuilder, x: Atom, core: Shape) -> Atom:
     return prims.broadcast_in_dim(b, x, (*x.aval.shape, *core), range(len(x.aval.shape)))
 
 
-def lower_triangle(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit matrices with zeros above the diagonal."""
-    shape = x.aval.shape
-    row, column = (prims.iota(b, "int32", shape, len(shape) - i) for i in (2, 1))
-    return prims.select(b, prims.ge(b, row, column), x, number(b, x, 0))
-
-
 def products(b: JaxprBuilder, matrices: Atom, vectors: Atom) -> Atom:
     """Emit ``matrices @ vectors``, the batch axes of the vectors being all there are."""
     batch, shape = vectors.aval.shape[:-1], matrices.aval.shape
@@ -63,108 +58,26 @@ def products(b: JaxprBuilder, matrices: Atom, vectors: Atom) -> Atom:
     return prims.dot_general(b, matrices, vectors, ([len(batch) + 1], [len(batch)]), (axes, axes))
 
 
-def multivariate_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, mean: Atom, factor: Atom) -> Atom:
-    """Emit normal vectors about `mean` of covariance ``factor @ factor.T``."""
-    z = standard_normal(b, key, (*shape, factor.aval.shape[-1]), dtype)
-    draws = products(b, factor, z) if 0 not in factor.aval.shape else z
-    return prims.add(b, draws, batched(b, mean, shape, 1))
-
-
-def matrix_normal(
-    b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, mean: Atom, row_factor: Atom, column_factor: Atom
-) -> Atom:
-    """Emit ``mean + row_factor @ z @ column_factor.T``, z of normal variables."""
-    size = row_factor.aval.shape[-2], column_factor.aval.shape[-2]
-    axes, n = range(len(shape)), len(shape)
-    z = standard_normal(b, key, (*shape, *size), dtype)
-    rows, columns = (batched(b, x, shape, 2) for x in (row_factor, column_factor))
-    draws = prims.dot_general(b, rows, z, ([n + 1], [n]), (axes, axes))
-    draws = prims.dot_general(b, draws, columns, ([n + 1], [n + 1]), (axes, axes))
-    return prims.add(b, draws, batched(b, mean, shape, 2))
-
-
-def dirichlet(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom) -> Atom:
-    """Emit gamma variables over their sum, by logarithms: small parameters leave no 0 / 0, and a parameter of 0 gives 0 as in NumPy."""
-    alpha = batched(b, alpha, shape, 1)
-    logs = Value(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
-    logs = where(Value(b, alpha) == 0.0, -np.inf, logs)
-    largest = maximum(Value(b, prims.reduce_max(b, logs.atom, (len(shape),))), np.finfo(dtype).min)
-    parts = exp(logs - Value(b, with_core(b, largest.atom, alpha.aval.shape[-1:])))
-    total = Value(b, prims.reduce_sum(b, parts.atom, (len(shape),)))
-    total = where(total == 0.0, 1.0, total)
-    return (parts / Value(b, with_core(b, total.atom, alpha.aval.shape[-1:]))).atom
-
-
-def multinomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom:
-    """Emit counts of categories, float64 like the parameters: each is binomial, given the previous ones.
-
-    As with NumPy, the last category gets the rest, whatever its probability.
-    """
-    axis, k = len(shape), p.aval.shape[-1]
-    sums = prims.cumsum(b, p, len(p.aval.shape) - 1)
-    left_over = Value(b, b.constant(np.float64(1))) - (Value(b, sums) - Value(b, p))
-    shares = minimum(Value(b, p) / maximum(left_over, np.finfo(FLOAT).tiny), 1.0).atom
-    shares = prims.transpose(b, batched(b, shares, shape, 1), (axis, *range(axis)))
-    shares = prims.slice_(b, shares, [0] * (axis + 1), [k - 1, *shape], [1] * (axis + 1))
-    carry = [key, prims.broadcast_to(b, n, shape)]
-    body, (key, left, share) = b.sub_jaxpr([*(x.aval for x in carry), b.aval(shape, FLOAT)])
-    key, now = split_key(body, key)
-    drawn = binomial(body, now, shape, left, share)
-    closed = body.build([key, prims.sub(body, left, drawn), drawn])
-    _, left, rows = prims.scan(b, closed, [], carry, [shares], k - 1)
-    rows = prims.concatenate(b, [rows, prims.reshape(b, left, (1, *shape))], 0)
-    return prims.transpose(b, rows, (*range(1, axis + 1), 0))
-
-
-def stick_breaking(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, alpha: Atom, k: int) -> Atom:
-    """Emit the lengths of `k` pieces and of the rest; each piece is a Beta(1, `alpha`) share of the remaining stick.
-
-    The logarithm of the remaining share is that of a uniform number over `alpha`.
-    """
-    axis = len(shape)
-    u = Value(b, open_uniform(b, key, (*shape, k), dtype))
-    alpha = with_core(b, prims.broadcast_to(b, alpha, shape), (k,))
-    logs = prims.cumsum(b, (log(u) / Value(b, alpha)).atom, axis) if k else u.atom
-    left = exp(Value(b, logs)).atom
-    whole = prims.broadcast_to(b, b.constant(np.ones((), dtype)), (*shape, 1))
-    none = prims.broadcast_to(b, b.constant(np.zeros((), dtype)), (*shape, 1))
-    before, after = (prims.concatenate(b, pair, axis) for pair in ([whole, left], [left, none]))
-    return prims.sub(b, before, after)
-
-
 # -- PyTensor's --------------------------------------------------------------------------------------------------------
 
 
 def cholesky_factor(b: JaxprBuilder, x: Atom) -> Atom:
     """Emit lower Cholesky factors, NaN where a matrix is not positive definite."""
-    return lower_triangle(b, cholesky_factors(b, x))
-
-
-def svd_factor(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit left singular vectors times the roots of the singular values."""
-    values, left, _ = prims.svd(b, x, True, True)
-    return columns_times_roots(b, left, values)
-
-
-def eigh_factor(b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit eigenvectors times the roots of the eigenvalues."""
-    return columns_times_roots(b, *prims.eigh(b, x, True))
+    return tril(b, cholesky_factors(b, x))
 
 
 def columns_times_roots(b: JaxprBuilder, columns: Atom, values: Atom) -> Atom:
-    """Emit the columns of matrices times the roots of `values`."""
-    shape = columns.aval.shape
-    axes = (*range(len(shape) - 2), len(shape) - 1)
-    return prims.mul(b, columns, prims.broadcast_in_dim(b, prims.sqrt(b, values), shape, axes))
+    """Emit singular vectors, or eigenvectors, times the roots of their values."""
+    return scaled_columns(b, columns, prims.sqrt(b, values))
 
 
 #: The factors of covariances, by the name of the method.
 FACTORS: dict[str, Callable[[JaxprBuilder, Atom], Atom]] = {
     "cholesky": cholesky_factor,
-    "svd": svd_factor,
-    "eigh": eigh_factor,
+    "svd": lambda b, x: columns_times_roots(b, *prims.svd(b, x, True, True)[1::-1]),
+    "eigh": lambda b, x: columns_times_roots(b, *prims.eigh(b, x, True)),
 }
-#: The errors of NumPy where there is no factor. A negative eigenvalue makes it NaN.
+#: NumPy's errors if a factor does not exist. A negative eigenvalue makes it NaN.
 NO_FACTOR = {"cholesky": "Matrix is not positive definite", "svd": "SVD did not converge"}
 
 
@@ -181,7 +94,7 @@ def has_no_nan(b: JaxprBuilder, x: Atom) -> Atom:
 
 
 def check_multivariate_normal(b: JaxprBuilder, node: Apply, mean: Atom, cov: Atom) -> None:
-    """Check the shapes of the parameters, and that there is a factor. It is one equation with that of the draws."""
+    """Check the parameters' shapes, and that the covariance has a factor, which the draws share."""
     n, (rows, columns) = mean.aval.shape[-1], cov.aval.shape[-2:]
     if rows != columns:
         raise np.linalg.LinAlgError("Last 2 dimensions of the array must be square")
@@ -198,15 +111,22 @@ def check_multivariate_normal(b: JaxprBuilder, node: Apply, mean: Atom, cov: Ato
 def sample_multivariate_normal(b, key, shape, dtype, mean, cov, method):
     """A factor of the covariance times normal variables."""
     factor = numpy_astype(b, covariance_factor(b, cov, method), dtype)
-    return multivariate_normal(b, key, shape, dtype, numpy_astype(b, mean, dtype), factor)
+    z = standard_normal(b, key, (*shape, factor.aval.shape[-1]), dtype)
+    draws = products(b, factor, z) if 0 not in factor.aval.shape else z
+    return prims.add(b, draws, batched(b, numpy_astype(b, mean, dtype), shape, 1))
 
 
-@emits_draws(
-    rv.DirichletRV, lambda b, node, alpha: demand(b, node, "alpha < 0", lambda a: ~(a < 0.0), alpha), form=general
-)
+@emits_draws(rv.DirichletRV, lambda b, node, alpha: demand(b, node, "alpha < 0", lambda a: ~(a < 0.0), alpha))
 def sample_dirichlet(b, key, shape, dtype, alpha):
-    """Shares of the whole."""
-    return dirichlet(b, key, shape, dtype, numpy_astype(b, alpha, dtype))
+    """Gamma variables over their sum, by logarithms: small parameters leave no 0 / 0, and 0 gives 0 as in NumPy."""
+    alpha = batched(b, alpha, shape, 1)
+    logs = Value(b, log_gamma(b, key, alpha.aval.shape, dtype, alpha))
+    logs = where(Value(b, alpha) == 0.0, -np.inf, logs)
+    largest = maximum(Value(b, prims.reduce_max(b, logs.atom, (len(shape),))), np.finfo(dtype).min)
+    parts = exp(logs - Value(b, with_core(b, largest.atom, alpha.aval.shape[-1:])))
+    total = Value(b, prims.reduce_sum(b, parts.atom, (len(shape),)))
+    total = where(total == 0.0, 1.0, total)
+    return (parts / Value(b, with_core(b, total.atom, alpha.aval.shape[-1:]))).atom
 
 
 def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
@@ -222,16 +142,33 @@ def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
 
 
 def refuse_one_fraction(node: Apply) -> str | None:
-    """Return the reason to refuse a node: NumPy takes no array of fractions, though PyTensor passes a batch's one by one."""
+    """Return the reason to refuse a node: NumPy takes no array of fractions.
+
+    PyTensor passes the fractions of a batch one by one.
+    """
     n, p = node.inputs[2:]
     return refuse_fractions(0)(node) if n.type.ndim == 0 and p.type.ndim == 1 else None
 
 
 @emits_draws(rv.MultinomialRV, check_multinomial, refuse=refuse_one_fraction, form=general)
 def sample_multinomial(b, key, shape, dtype, n, p):
-    """The counts as int64. A number of trials loses its fraction, as NumPy converts one number to an integer."""
-    trials = numpy_astype(b, numpy_astype(b, n, "int64"), FLOAT)
-    counts = multinomial(b, key, shape, trials, numpy_astype(b, p, FLOAT))
+    """Counts of categories, each binomial given the previous ones; as in NumPy, the last category gets the rest.
+
+    A number of trials loses its fraction, as NumPy converts one number to an integer.
+    """
+    n, p = numpy_astype(b, numpy_astype(b, n, "int64"), FLOAT), numpy_astype(b, p, FLOAT)
+    axis, k = len(shape), p.aval.shape[-1]
+    sums = prims.cumsum(b, p, len(p.aval.shape) - 1)
+    left_over = Value(b, b.constant(np.float64(1))) - (Value(b, sums) - Value(b, p))
+    shares = minimum(Value(b, p) / maximum(left_over, np.finfo(FLOAT).tiny), 1.0).atom
+    shares = row_range(b, prims.transpose(b, batched(b, shares, shape, 1), (axis, *range(axis))), 0, k - 1)
+    carry = [key, prims.broadcast_to(b, n, shape)]
+    body, (key, left, share) = b.sub_jaxpr([*(x.aval for x in carry), b.aval(shape, FLOAT)])
+    key, now = split_key(body, key)
+    drawn = binomial(body, now, shape, left, share)
+    closed = body.build([key, prims.sub(body, left, drawn), drawn])
+    _, left, rows = prims.scan(b, closed, [], carry, [shares], k - 1)
+    counts = prims.transpose(b, join(b, [rows, as_rows(b, left)]), (*range(1, axis + 1), 0))
     return prims.convert(b, counts, "int64")
 
 
@@ -241,10 +178,16 @@ def sample_multinomial(b, key, shape, dtype, n, p):
 MODULE = "pymc.distributions.multivariate"
 
 
-@emits_draws(f"{MODULE}.MatrixNormalRV", form=general)
+@emits_draws(f"{MODULE}.MatrixNormalRV")
 def sample_matrix_normal(b, key, shape, dtype, mean, row_factor, column_factor):
-    """A mean and factors of the covariances of rows and columns."""
-    return matrix_normal(b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in (mean, row_factor, column_factor)))
+    """``mean + row_factor @ z @ column_factor.T``, z of normal variables."""
+    size = row_factor.aval.shape[-2], column_factor.aval.shape[-2]
+    axes, n = range(len(shape)), len(shape)
+    z = standard_normal(b, key, (*shape, *size), dtype)
+    rows, columns = (batched(b, x, shape, 2) for x in (row_factor, column_factor))
+    draws = prims.dot_general(b, rows, z, ([n + 1], [n]), (axes, axes))
+    draws = prims.dot_general(b, draws, columns, ([n + 1], [n + 1]), (axes, axes))
+    return prims.add(b, draws, batched(b, mean, shape, 2))
 
 
 def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> None:
@@ -255,12 +198,21 @@ def check_stick_breaking(b: JaxprBuilder, node: Apply, alpha: Atom, k: Atom) -> 
 
 @emits_draws(f"{MODULE}.StickBreakingWeightsRV", check_stick_breaking, static=(1, 3), form=general)
 def sample_stick_breaking(b, key, shape, dtype, alpha, k):
-    """Weights of ``k + 1`` pieces."""
-    return stick_breaking(b, key, shape, dtype, numpy_astype(b, alpha, dtype), lengths_of(b, k).item())
+    """The lengths of `k` pieces and of the rest; each piece is a Beta(1, `alpha`) share of the remaining stick.
+
+    The logarithm of the remaining share is the logarithm of a uniform number over `alpha`.
+    """
+    axis, k = len(shape), lengths_of(b, k).item()
+    u = Value(b, open_uniform(b, key, (*shape, k), dtype))
+    alpha = with_core(b, prims.broadcast_to(b, numpy_astype(b, alpha, dtype), shape), (k,))
+    logs = prims.cumsum(b, (log(u) / Value(b, alpha)).atom, axis) if k else u.atom
+    left = exp(Value(b, logs)).atom
+    whole, none = (prims.broadcast_to(b, b.constant(x, dtype), (*shape, 1)) for x in (1, 0))
+    return prims.sub(b, prims.concatenate(b, [whole, left], axis), prims.concatenate(b, [left, none], axis))
 
 
 def single(b: JaxprBuilder, x: Atom) -> Atom:
-    """Return the one number that a parameter is, from before it was broadcast."""
+    """Return a parameter's one number, as it was before the broadcast."""
     eqn = b.definition(x, primitives.broadcast_in_dim_p)
     return prims.reshape(b, x if eqn is None else eqn.invars[0], ())
 
@@ -276,7 +228,7 @@ def precision_factor(b: JaxprBuilder, w: Atom, alpha: Atom, tau: Atom) -> Atom:
 
 
 def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, tau: Atom, is_valid: Atom) -> None:
-    """Check the parameters as PyMC does. The factor is one equation with that of the draws."""
+    """Check the parameters as PyMC does; the draws share the factor."""
     check_all(b, is_valid, ValueError("W must be a valid adjacency matrix"), node)
     demand(b, node, "the domain of alpha is: -1 < alpha < 1", lambda a: ~((a >= 1.0) | (a <= -1.0)), alpha)
     factor = precision_factor(b, w, alpha, tau)
@@ -286,7 +238,10 @@ def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, ta
 
 @emits_draws(f"{MODULE}.CARRV", check_car, form=general)
 def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
-    """Normal variables solved by the dense factor of the precision: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001."""
+    """Normal variables, solved by the dense factor of the precision.
+
+    Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001.
+    """
     factor = numpy_astype(b, precision_factor(b, w, alpha, tau), dtype)
     n = factor.aval.shape[-1]
     z = standard_normal(b, key, (math.prod(shape), n), dtype)

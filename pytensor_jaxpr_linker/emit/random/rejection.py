@@ -14,10 +14,10 @@ import numpy as np
 from jax.lax import GatherDimensionNumbers, ScatterDimensionNumbers
 
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, Attempt, flat_positions, key_words
-from pytensor_jaxpr_linker.emit.scalar import number, one
+from pytensor_jaxpr_linker.emit.scalar import number
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
-from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested
+from pytensor_jaxpr_linker.jaxpr.nested import any_of, nested, row_of
 
 #: The least length of a block, and the most elements that a loop goes on with as long as one of them does.
 BLOCK = 1024
@@ -53,15 +53,18 @@ def reject(
     b, key
         The builder, and the key, which is used up.
     propose
-        Emits proposals, in any builder. The probability to accept one must be bounded from below, or the loop does not end.
+        Emits proposals, in any builder. The probability to accept one must be bounded from below, or the loop does not
+        end.
     params
         The operands of `propose`: 0-d, or of the shape of the draws.
     otherwise
         The values of elements that are not `possible`, in the shape and dtype of the draws.
     possible
-        The elements to draw, as a boolean, 0-d or of that shape. A NaN among an element's parameters would never be accepted.
+        The elements to draw, as a boolean, 0-d or of that shape. A NaN among an element's parameters would never be
+        accepted.
     prepare
-        Emits the operands of `propose` from `params`: ``prepare(b, *params)``. A long array without possible elements skips it.
+        Emits the operands of `propose` from `params`: ``prepare(b, *params)``. A long array without possible elements
+        skips it.
     """
     shape = otherwise.aval.shape
     size = math.prod(shape)
@@ -89,7 +92,7 @@ def reject_together(
     proposed = propose(body, Attempt(body, read[:2], attempt, flat_positions(body, shape)), *read[2:])
     new = prims.select(body, active, proposed.value, old)
     goes_on = prims.and_(body, active, prims.not_(body, proposed.accepted))
-    step = body.build([prims.add(body, attempt, one(body, attempt)), goes_on, new])
+    step = body.build([prims.add(body, attempt, number(body, attempt, 1)), goes_on, new])
     condition, atoms = b.sub_jaxpr([x.aval for x in carry])
     return prims.while_loop(b, condition.build([any_of(condition, atoms[1])]), [], step, passed, carry)[2]
 
@@ -99,8 +102,8 @@ def reject_in_blocks(
 ) -> Atom:
     """Emit one proposal for each element of a vector, and a loop over blocks of the elements still open.
 
-    The squeeze alone decides the first proposal, if there is one. An element that it leaves open meets the same random numbers
-    again, with the logarithms of the full condition.
+    The squeeze alone decides the first proposal, if there is one. An element that it leaves open meets the same random
+    numbers again, with the logarithms of the full condition.
     """
     first = propose(b, Attempt(b, words, b.constant(0, KEY_DTYPE), flat_positions(b, otherwise.aval.shape)), *params)
     settled = first.accepted if first.surely is None else first.surely
@@ -126,8 +129,8 @@ def go_on_in_blocks(
 ) -> Atom:
     """Emit a loop that writes accepted values to the open elements of a vector of draws.
 
-    The positions form a queue. A step takes the next block and writes its still open positions back to the front, where all has
-    been read; `count` of them wait for the next attempt when this one reaches `end`.
+    The positions form a queue. A step takes the next block and writes its still open positions back to the front, where
+    all has been read; `count` of them wait for the next attempt when this one reaches `end`.
     """
     (size,) = draws.aval.shape
     block = max(BLOCK, size // BLOCKS) if isinstance(size, int) else BLOCK
@@ -174,7 +177,7 @@ def element(b: JaxprBuilder, x: Atom, at: Atom) -> Atom:
 
 
 def written_at(b: JaxprBuilder, x: Atom, at: Atom, values: Atom) -> Atom:
-    """Emit a vector with values written at some positions; those at -1 are dropped."""
+    """Emit a vector with values written at some positions; values at -1 are dropped."""
     index = prims.reshape(b, at, (*at.aval.shape, 1))
     return prims.scatter(b, x, index, values, ScatterDimensionNumbers((), (0,), (0,)))
 
@@ -183,7 +186,6 @@ def compacted(b: JaxprBuilder, keep: Atom, values: Atom, length: int) -> tuple[A
     """Emit a vector that begins with the elements to keep, in order, and their number in the dtype of `values`."""
     (n,), dtype = keep.aval.shape, values.aval.dtype
     ranks = prims.cumsum(b, prims.convert(b, keep, dtype), 0)
-    at = prims.select(b, keep, prims.sub(b, ranks, one(b, ranks)), number(b, ranks, -1))
+    at = prims.select(b, keep, prims.sub(b, ranks, number(b, ranks, 1)), number(b, ranks, -1))
     start = prims.broadcast_to(b, b.constant(0, dtype), (length,))
-    count = prims.reshape(b, prims.slice_(b, ranks, [n - 1], [n], [1]), ())
-    return written_at(b, start, at, values), count
+    return written_at(b, start, at, values), row_of(b, ranks, n - 1)

@@ -1,7 +1,7 @@
 """Random variables: Threefry keys in place of NumPy generators.
 
-A generator is one atom, a key. Keys split, and give bits, as in `jax.random` (Salmon et al., *Parallel Random Numbers: As Easy
-as 1, 2, 3*, 2011, counting each element), so a draw is a function of its key on every device.
+A generator is one atom, a key. Keys split, and give bits, as in `jax.random` (Salmon et al., *Parallel Random Numbers:
+As Easy as 1, 2, 3*, 2011, counting each element), so a draw is a function of its key on every device.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from pytensor_jaxpr_linker.emit.tensor_basic import checked_lengths
 from pytensor_jaxpr_linker.graph.static_values import is_symbolic
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
+from pytensor_jaxpr_linker.jaxpr.nested import row_of
 
 #: The aval of a generator in a program.
 KEY_SHAPE = (2,)
 KEY_DTYPE = np.dtype("uint32")
 
-#: Emits draws: ``sample(b, key, shape, dtype, *params)``. Parameters come in their own dtypes. `shape` is the batch shape: a number comes
-#: 0-d or in it, a vector or a matrix with batch axes of its own.
+#: Emits draws: ``sample(b, key, shape, dtype, *params)``. Parameters come in their own dtypes. `shape` is the batch
+#: shape: a number comes 0-d or in it, a vector or a matrix with batch axes of its own.
 type Sampler = Callable[..., Atom]
 type Draw = Callable[..., Atom]
 #: Emits the checks of the parameters: ``check(b, node, *params)``.
@@ -50,14 +51,14 @@ def emits_draws(
     Parameters
     ----------
     op_type
-        Its class, or, for that of a library that need not be installed, its name as `class_name` gives it.
+        Its class, or its name as `class_name` gives it, for a library that need not be installed.
     check
         Emits the checks of the parameters, called as ``check(b, node, *params)``: see `parameter_checks`.
     form
         How the function is written: `continuous` if not given, else `counts` or `general`.
     static
-        Positions of the node's inputs that shapes follow from: `size` is one. The function gets such a parameter as a constant, or
-        under `jax.export` as an array of symbolic dimensions: `lengths_of` returns the value of both.
+        Positions of the node's inputs that shapes follow from: `size` is one. The function gets such a parameter as a
+        constant, or under `jax.export` as an array of symbolic dimensions: `lengths_of` returns the value of both.
     refuse
         A function from a node to the reason why it can't be drawn, or None.
     props
@@ -121,7 +122,7 @@ def lengths_of(b: JaxprBuilder, x: Any) -> Any:
 
 
 def refuse_subclass(node: Apply) -> str | None:
-    """Return why a `RandomVariable` can't be emitted whose class has no rule of its own, or None."""
+    """Return why a `RandomVariable` can't be emitted if its class has no rule of its own, or None."""
     if RULES.exact(type(node.op)) is None:
         return f"{type(node.op).__name__} may draw differently than the class it is derived from"
     return None
@@ -131,7 +132,7 @@ def refuse_subclass(node: Apply) -> str | None:
 
 
 def continuous(function: Sampler) -> Sampler:
-    """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in `dtype`, that of the draws."""
+    """Take a function ``(b, key, shape, dtype, *params)`` that gets its parameters in the draws' `dtype`."""
     return lambda b, key, shape, dtype, *params, **props: function(
         b, key, shape, dtype, *(numpy_astype(b, x, dtype) for x in params), **props
     )
@@ -139,12 +140,9 @@ def continuous(function: Sampler) -> Sampler:
 
 def counts(function: Draw) -> Sampler:
     """Take a function ``(b, key, shape, *params)`` that gets its parameters in float64, and draws whole numbers."""
-
-    def sample(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype, *params: Atom, **props: Any) -> Atom:
-        draws = function(b, key, shape, *(numpy_astype(b, x, "float64") for x in params), **props)
-        return prims.convert(b, draws, "int64")  # as perform draws, before the cast to the Op's dtype
-
-    return sample
+    return lambda b, key, shape, dtype, *params, **props: prims.convert(
+        b, function(b, key, shape, *(numpy_astype(b, x, "float64") for x in params), **props), "int64"
+    )  # as perform draws, before the cast to the Op's dtype
 
 
 def general(function: Sampler) -> Sampler:
@@ -156,7 +154,10 @@ def general(function: Sampler) -> Sampler:
 
 
 def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
-    """Return the shape of independent draws, `size` or the parameters' broadcast shape; ValueError if the parameters don't fit it."""
+    """Return the shape of independent draws: `size`, or the parameters' broadcast shape.
+
+    Raises a ValueError if the parameters don't fit `size`.
+    """
     pairs = zip((np.shape(x) if is_static_operand(x) else x.aval.shape for x in params), op.ndims_params, strict=True)
     shapes = [shape[: len(shape) - n] for shape, n in pairs]
     shape = lax.broadcast_shapes((), *shapes)
@@ -174,17 +175,16 @@ def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence
 
 def key_words(b: JaxprBuilder, key: Atom) -> tuple[Atom, Atom]:
     """Return the two words of a key."""
-    first, second = (prims.reshape(b, prims.slice_(b, key, [i], [i + 1], [1]), ()) for i in range(2))
-    return first, second
+    return row_of(b, key, 0), row_of(b, key, 1)
 
 
-def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> tuple[Atom, Atom]:
+def random_bits(b: JaxprBuilder, key: Atom, shape: Shape) -> list[Atom]:
     """Return two independent random uint32 words for each element of `shape`: the hash of its position."""
     return hashed(b, key_words(b, key), position_words(b, flat_positions(b, shape)))
 
 
 def flat_positions(b: JaxprBuilder, shape: Shape) -> Atom:
-    """Emit the position of each element in the order of memory, in the shortest signed integer type for their number."""
+    """Emit each element's position in memory order, in the shortest signed integer type for their number."""
     size = math.prod(shape)
     return prims.reshape(b, prims.iota(b, position_dtype(size), (size,), 0), shape)
 
@@ -197,17 +197,16 @@ def position_words(b: JaxprBuilder, at: Atom) -> tuple[Atom, Atom]:
     return prims.convert(b, prims.shift_right_logical(b, at, number(b, at, 32)), KEY_DTYPE), low
 
 
-def hashed(b: JaxprBuilder, words: Sequence[Atom], counts: Sequence[Atom]) -> tuple[Atom, Atom]:
+def hashed(b: JaxprBuilder, words: Sequence[Atom], counts: Sequence[Atom]) -> list[Atom]:
     """Return two independent random uint32 words for each pair of counters, under the two words of a key."""
-    first, second = prims.threefry2x32(b, (words[0], words[1]), (counts[0], counts[1]))
-    return first, second
+    return prims.threefry2x32(b, (words[0], words[1]), (counts[0], counts[1]))
 
 
 def split_key(b: JaxprBuilder, key: Atom, count: int = 2) -> list[Atom]:
     """Return new keys, as `jax.random.split` does."""
     words = [prims.broadcast_in_dim(b, x, (count, 1), (0,)) for x in random_bits(b, key, (count,))]
     keys = prims.concatenate(b, words, 1)
-    return [prims.reshape(b, prims.slice_(b, keys, [i, 0], [i + 1, 2], [1, 1]), KEY_SHAPE) for i in range(count)]
+    return [row_of(b, keys, i) for i in range(count)]
 
 
 def uniform(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -> Atom:
@@ -228,8 +227,8 @@ def standard_normal(b: JaxprBuilder, key: Atom, shape: Shape, dtype: np.dtype) -
 class Attempt(NamedTuple):
     """Random numbers for one attempt at some elements of an array: `rejection.reject` gives them to a proposal.
 
-    The numbers are hashes of the attempt (a 0-d uint32) and of the positions `at` of the elements, under the two `words` of the
-    key. So they do not depend on which other elements are present.
+    The numbers are hashes of the attempt (a 0-d uint32) and of the positions `at` of the elements, under the two
+    `words` of the key. So they do not depend on which other elements are present.
     """
 
     b: JaxprBuilder
@@ -240,8 +239,8 @@ class Attempt(NamedTuple):
     def numbers(self, dtype: np.dtype, *functions: Callable[..., Atom]) -> list[Atom]:
         """Return numbers by functions of two random words, such as `normal_of`; call it once.
 
-        One hash makes all words. Its high counter is the attempt times the number of functions plus the function's index, above the
-        sixteen bits that positions of more than 32 bits may need.
+        One hash makes all words. Its high counter is the attempt times the number of functions plus the function's
+        index, above the sixteen bits that positions of more than 32 bits may need.
         """
         b, shape, count = self.b, self.at.aval.shape, len(functions)
         which = prims.iota(b, KEY_DTYPE, (count,), 0)
@@ -250,17 +249,10 @@ class Attempt(NamedTuple):
         rows = prims.broadcast_in_dim(b, which, (count, *shape), (0,))
         high, low = (prims.broadcast_to(b, x, (count, *shape)) for x in position_words(b, self.at))
         words = hashed(b, self.words, (prims.or_(b, rows, high), low))
-        return [f(b, [row(b, x, i) for x in words], dtype) for i, f in enumerate(functions)]
+        return [f(b, [row_of(b, x, i) for x in words], dtype) for i, f in enumerate(functions)]
 
 
-def row(b: JaxprBuilder, x: Atom, i: int) -> Atom:
-    """Emit the i-th element along the first axis."""
-    shape = x.aval.shape[1:]
-    starts, limits = [i, *(0 for _ in shape)], [i + 1, *shape]
-    return prims.reshape(b, prims.slice_(b, x, starts, limits, [1] * len(starts)), shape)
-
-
-# -- numbers of two random words --------------------------------------------------------------------------------------
+# -- numbers of two random words ---------------------------------------------------------------------------------------
 
 
 def bits64_of(b: JaxprBuilder, words: Sequence[Atom], dtype: Any = np.uint64) -> Atom:

@@ -31,7 +31,7 @@ INVALID = -np.inf
 
 
 def stirling_rest(k: Value) -> Value:
-    """Emit ``log(k!) - (k log(k) - k)``: from a table, from 16 on by Stirling's series, whose next term is below 2e-14."""
+    """Emit ``log(k!) - (k log(k) - k)``: from a table; from 16 on by Stirling's series, within 2e-14."""
     large = maximum(k, 16.0)
     r = 1.0 / large
     r2 = r * r
@@ -71,7 +71,10 @@ def log_binomial(k: Value, n: Value, p: Value) -> Value:
 
 
 def log_hypergeometric(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
-    """Emit the logarithm of the probability of `k` rare ones of `total` among `drawn`, without the terms that do not depend on `k`."""
+    """Emit the logarithm of the probability of `k` rare ones of `total` among `drawn`.
+
+    Terms that do not depend on `k` are left out.
+    """
     chance = drawn / maximum(total, 1.0)
     return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
 
@@ -85,10 +88,13 @@ def hypergeometric_rest(rare: Value, total: Value, drawn: Value) -> Value:
 def sequential_search(
     u: Value, possible: Value, first: Value, last: Value, ratio: Callable[..., Value], parameters: Sequence[Value]
 ) -> Value:
-    """Emit the inverse of a distribution function by a search from 0: Devroye, *Non-Uniform Random Variate Generation*, 1986, III.2.2.
+    """Emit the inverse of a distribution function by a search from 0.
 
-    The search ends at `last`, beyond which probabilities are below the spacing of the uniform `u`. Elements that are not `possible`
-    get 0. `first` is the probability of 0; ``ratio(k, *parameters)`` emits that of `k` over that of ``k - 1``.
+    Devroye, *Non-Uniform Random Variate Generation*, 1986, III.2.2.
+
+    The search ends at `last`, beyond which probabilities are below the spacing of the uniform `u`. Elements that are
+    not `possible` get 0. `first` is the probability of 0; ``ratio(k, *parameters)`` emits the probability of `k` over
+    the probability of ``k - 1``.
     """
     b, shape = u.b, u.atom.aval.shape
     fixed = [last.atom, *(x.atom for x in parameters)]
@@ -118,9 +124,10 @@ def transformed_rejection(
 ) -> Value:
     """Emit counts by rejection from a table-mountain hat; elements that are not `possible` get `start`.
 
-    Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating Poisson
-    Random Variables*, 1993. From the parameters, `hat` emits Hörmann's a, b and c, the logarithm of his alpha in the scale of
-    `log_probability`, and the v_r of his squeeze. ``log_probability(k, *parameters)`` is minus infinity for an impossible count.
+    Hörmann, *The Generation of Binomial Random Variates*, 1993, and *The Transformed Rejection Method for Generating
+    Poisson Random Variables*, 1993. From the parameters, `hat` emits Hörmann's a, b and c, the logarithm of his alpha
+    in the scale of `log_probability`, and the v_r of his squeeze. ``log_probability(k, *parameters)`` is minus infinity
+    for an impossible count.
     """
 
     def prepare(body: JaxprBuilder, *atoms: Atom) -> list[Atom]:
@@ -140,7 +147,7 @@ def transformed_rejection(
     return Value(b, reject(b, key, propose, read, start.atom, possible.atom, prepare))
 
 
-# -- distributions: one key serves both methods, since an element takes one of them --------------------------------------
+# -- distributions: one key serves both methods, since an element takes one of them ------------------------------------
 
 
 def poisson(b: JaxprBuilder, key: Atom, shape: Shape, mean: Atom) -> Atom:
@@ -176,9 +183,8 @@ def binomial(b: JaxprBuilder, key: Atom, shape: Shape, n: Atom, p: Atom) -> Atom
     is_large = mean >= LARGE_MEAN
     none = exp(size * log1p(-rarer))
     last = minimum(10.0 + floor(mean + 10.0 * sqrt(mean)), size)
-    searched = sequential_search(
-        u, ~is_large, none, last, lambda k, n, odds: (n - k + 1.0) / k * odds, [size, rarer / (1.0 - rarer)]
-    )
+    odds = rarer / (1.0 - rarer)
+    searched = sequential_search(u, ~is_large, none, last, lambda k, n, odds: (n - k + 1.0) / k * odds, [size, odds])
     # Values that the hat is a hat for, where there is nothing to reject.
     n_large, p_large = where(is_large, size, 40.0), where(is_large, rarer, 0.5)
 
@@ -251,9 +257,9 @@ def hypergeometric(b: JaxprBuilder, key: Atom, shape: Shape, good: Atom, bad: At
 def integers_from(b: JaxprBuilder, key: Atom, shape: Shape, low: Atom, high: Atom) -> Atom:
     """Emit integers uniform in [`low`, `high`), int64 like these, without bias.
 
-    The lowest ``2**64 % n`` of the random words are rejected, n the length of the range: the remainders of the others are
-    equally frequent (Lemire, *Fast Random Integer Generation in an Interval*, 2019, section 3, OpenBSD's algorithm). A
-    length of 2**64 counts as 0 in the arithmetic modulo that number, and all words are taken.
+    The lowest ``2**64 % n`` of the random words are rejected, n the length of the range: the remainders of the others
+    are equally frequent (Lemire, *Fast Random Integer Generation in an Interval*, 2019, section 3, OpenBSD's
+    algorithm). A length of 2**64 counts as 0 in the arithmetic modulo that number, and all words are taken.
     """
     first = Value(b, prims.convert(b, low, UINT64))
     length = Value(b, prims.convert(b, high, UINT64)) - first

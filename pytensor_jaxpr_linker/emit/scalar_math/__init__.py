@@ -1,4 +1,4 @@
-"""Special functions, as formulas with PyTensor's derivatives (`derivative`). docs/special-functions.md states how exact each is."""
+"""Special functions, as formulas with PyTensor's derivatives. docs/special-functions.md has their errors."""
 
 from pytensor_jaxpr_linker.emit.scalar_math import (  # noqa: F401
     bessel,

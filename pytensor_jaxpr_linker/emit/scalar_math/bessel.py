@@ -181,7 +181,7 @@ def scaled_i_and_k(v: Value, x: Value) -> tuple[Value, Value]:
 
 
 def is_order(v: Value) -> Value:
-    """Tell which orders the recurrence reaches."""
+    """Return which orders the recurrence reaches."""
     return abs(v) <= LARGEST_ORDER
 
 
@@ -200,7 +200,7 @@ def kve(v: Value, x: Value) -> Value:
 
 @emits_scalar(psm.Ive, form=values())
 def ive(v: Value, x: Value) -> Value:
-    """The modified Bessel function of the first kind, times ``exp(-abs(x))``; real for negative x if v is an integer."""
+    """The modified Bessel function of the first kind, times ``exp(-abs(x))``; for x < 0 real if v is an integer."""
     size, integer = abs(x), v == floor(v)
     ok = (size > 0) & (size < np.inf) & is_order(v) & ((x > 0) | integer)
     order, y = where(ok, abs(v), 0.0), where(ok, size, 1.0)
@@ -263,7 +263,10 @@ def logarithmic_derivative(v: Value, x: Value, active: Value) -> tuple[Value, Va
 
 
 def modulus_fraction(mu: Value, x: Value, active: Value) -> tuple[Value, Value]:
-    """Return p and q, for which ``(J' + i Y') / (J + i Y) = p + i q`` at order mu, |mu| <= 1/2 or x close to mu, x >= 2."""
+    """Return p and q, for which ``(J' + i Y') / (J + i Y) = p + i q`` at order mu.
+
+    Here x >= 2, and |mu| <= 1/2 or x is close to mu.
+    """
 
     # Lentz' evaluation with complex numbers as pairs.
     def times(a, b):
@@ -354,14 +357,9 @@ def jv_of_positive(v: Value, x: Value) -> Value:
     by_hankel = x > 25 + 0.2 * v * v
     between = ~(by_series | by_hankel)
     series = power_series(where(by_series, order, 0.0), where(by_series, x, 1.0), by_series)
-    j, y = (
-        where(by_hankel, far, near)
-        for far, near in zip(
-            hankel(size, where(by_hankel, x, 30.0), by_hankel),
-            steed(where(between, size, 1.0), where(between, x, 5.0), between),
-            strict=True,
-        )
-    )
+    far = hankel(size, where(by_hankel, x, 30.0), by_hankel)
+    near = steed(where(between, size, 1.0), where(between, x, 5.0), between)
+    j, y = (where(by_hankel, *pair) for pair in zip(far, near, strict=True))
     reflected = where(integer, j, cos_pi(size) * j - sin_pi(size) * y)
     sign = where((v < 0) & integer, parity(v), 1.0)
     return where(by_series, series, where(v < 0, reflected, j)) * sign
@@ -376,9 +374,8 @@ def jv(v: Value, x: Value) -> Value:
     pole = (v < 0) & ~integer
     # The sign is that of gamma(v + 1).
     at_zero = first_of((v == 0, 1.0), (pole, parity(floor(v + 1)) * np.inf), otherwise=v.like(0.0))
-    return first_of(
-        (ok, value), ((x == 0) & (v == v), at_zero), ((v == np.inf) & (size < np.inf), 0.0), otherwise=np.nan
-    )
+    vanishes = (v == np.inf) & (size < np.inf)
+    return first_of((ok, value), ((x == 0) & (v == v), at_zero), (vanishes, 0.0), otherwise=np.nan)
 
 
 @emits_scalar(psm.J0, form=values())

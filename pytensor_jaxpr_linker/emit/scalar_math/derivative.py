@@ -1,8 +1,8 @@
 """Special functions: their precision, and PyTensor's derivatives.
 
-The derivative of an algorithm is not the algorithm of the derivative: a loop has no reverse mode, and a branch that is not
-taken may have an infinite slope. So each function is one ``custom_jvp_call``. Its rule is the scalar graph of the Op's
-`pullback`, emitted by our scalar rules when JAX first asks for it.
+The derivative of an algorithm is not the algorithm of the derivative: a loop has no reverse mode, and a branch that is
+not taken may have an infinite slope. So each function is one ``custom_jvp_call``. Its rule is the scalar graph of the
+Op's `pullback`, emitted by our scalar rules when JAX first asks for it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pytensor_jaxpr_linker.jaxpr.formula import Value
 from pytensor_jaxpr_linker.jaxpr.passes import CPU
 from pytensor_jaxpr_linker.jaxpr.signs import note_signs
 
-#: Rows of at most so many elements are short.
+#: Rows of at most this many elements are short.
 SHORT_ROW = 16
 
 #: A function of values, in float64 or float32.
@@ -37,8 +37,8 @@ type Formula = Callable[..., Value]
 def values(of_complex: Emit | None = None, single: bool = False) -> Callable[[Formula], ScalarRule]:
     """Return the form of a rule that is a formula, called with float64 values.
 
-    float32 and float16 results are computed in float64, too, from one table of coefficients, with an error of half a unit in the
-    last place; with `single` in float32, for formulas that lose at most a few units there.
+    float32 and float16 results are computed in float64, too, from one table of coefficients, with an error of half a
+    unit in the last place; with `single` in float32, for formulas that lose at most a few units there.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def values(of_complex: Emit | None = None, single: bool = False) -> Callable[[Fo
 
 
 def evaluated(formula: Formula, single: bool) -> Emit:
-    """Return a scalar rule that evaluates a formula in float64, or results of at most 32 bits in float32 if `single`."""
+    """Return a scalar rule that evaluates a formula in float64, or short results in float32 if `single`."""
 
     @wraps(formula)
     def rule(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
@@ -83,13 +83,19 @@ def evaluated(formula: Formula, single: bool) -> Emit:
 
 
 def has_short_rows(shape: Shape) -> bool:
-    """Return whether XLA's loop over the last axis of an array is too short for vectors: `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 for each of 200."""
+    """Return whether XLA's loop over the last axis of an array is too short for vectors.
+
+    `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 ns for each of 200.
+    """
     is_known = all(type(n) is int for n in shape)
     return is_known and len(shape) > 1 and shape[-1] <= SHORT_ROW < math.prod(shape)
 
 
 def with_pullback(rule: Emit) -> Emit:
-    """Have a scalar rule differentiate by the Op's own `pullback`; operands take the Op's dtype, unless it declares them discrete."""
+    """Make a scalar rule differentiate by the Op's own `pullback`.
+
+    Operands take the Op's dtype, unless the Op declares them discrete.
+    """
 
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:
@@ -146,9 +152,8 @@ def pushforward(
     """
     dtype = result.aval.dtype
     wrt = tuple(i for i, t in enumerate(tangents) if t is not None)
-    partials = emit_inner(
-        partial_derivatives(op, tuple(x.aval.dtype.name for x in xs), dtype.name, wrt), b, [*xs, result]
-    )
+    graph = partial_derivatives(op, tuple(x.aval.dtype.name for x in xs), dtype.name, wrt)
+    partials = emit_inner(graph, b, [*xs, result])
     total = None
     for i, partial in zip(wrt, partials, strict=True):
         term = prims.mul(b, numpy_astype(b, partial, dtype), tangents[i])

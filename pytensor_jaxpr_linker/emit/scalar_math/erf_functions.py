@@ -31,9 +31,9 @@ from pytensor_jaxpr_linker.jaxpr.formula import (
     where,
 )
 
-# M. M. Shepherd and J. G. Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x) in 0 <= x < inf, Math. Comp. 36
-# (1981), 249-253. With u = x / (x + 3.75) that function is 1 + u * q(2u - 1), exact near 0. These are the coefficients of q,
-# lowest power first: those of its interpolation at 24 Chebyshev nodes, computed with 60 digits.
+# M. M. Shepherd and J. G. Laframboise, Chebyshev approximation of (1 + 2x) exp(x**2) erfc(x) in 0 <= x < inf, Math.
+# Comp. 36 (1981), 249-253. With u = x / (x + 3.75) that function is 1 + u * q(2u - 1), exact near 0. These are the
+# coefficients of q, lowest power first, by interpolation at 24 Chebyshev nodes, computed with 60 digits.
 SCALED_ERFC = (
     *(0.4750252616756552, -0.7555064588467492, 0.762677289817679, -0.5981238128373795),
     *(0.3805159525538443, -0.19590731023332641, 0.07852051305461424, -0.021795958213859577),
@@ -66,8 +66,8 @@ def scaled_erfc(x: Value) -> Value:
 def inverse_log_erfc(log_q: Value) -> Value:
     """Return the y >= 0 with ``log(erfc(y)) = log_q``, for `log_q` of at most -0.6.
 
-    The start is S. Winitzki's formula (2008), good to 0.2 %. Three of Halley's steps on the logarithm follow; they do not amplify
-    rounding, however far out the tail is.
+    The start is S. Winitzki's formula (2008), good to 0.2 %. Three of Halley's steps on the logarithm follow; they do
+    not amplify rounding, however far out the tail is.
     """
     lowest = 0.9 * float(np.finfo(log_q.dtype).min)
     target = maximum(log_q, lowest)
@@ -146,7 +146,7 @@ REACH = 8.6
 
 @cache
 def gauss_legendre(count: int) -> list[tuple[float, float]]:
-    """Return nodes and weights on [0, 1]: NumPy's, which are off by up to 100 ulp, after Newton's method with 28 digits."""
+    """Return nodes and weights on [0, 1]: NumPy's are off by up to 100 ulp; Newton's method with 28 digits follows."""
     rule = []
     for start in np.polynomial.legendre.leggauss(count)[0].tolist():
         x = Decimal(start)

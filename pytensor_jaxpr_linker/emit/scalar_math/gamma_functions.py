@@ -1,7 +1,7 @@
 """The gamma function, its logarithm, and the logarithm's derivatives.
 
-Taylor's series about 2 (DLMF 5.7.3) serves arguments from 1.5 to 2.5, and by the recurrence others below 10; Stirling's series
-(DLMF 5.11.1) serves arguments from 10 on, and reflection (DLMF 5.5.3) negative ones.
+Taylor's series about 2 (DLMF 5.7.3) serves arguments from 1.5 to 2.5, and by the recurrence others below 10; Stirling's
+series (DLMF 5.11.1) serves arguments from 10 on, and reflection (DLMF 5.5.3) negative ones.
 """
 
 from __future__ import annotations
@@ -64,12 +64,11 @@ def hurwitz_zeta(s: int, q: float) -> float:
     return fsum(terms)
 
 
+EULER_GAMMA = float(np.euler_gamma)
 #: ``lgamma(2 + z) / z``.
-NEAR_TWO = economized([1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) / k for k in range(2, 29)], 0.5)
+NEAR_TWO = economized([1 - EULER_GAMMA] + [(-1) ** k * hurwitz_zeta(k, 2.0) / k for k in range(2, 29)], 0.5)
 #: ``digamma(2 + z)``.
-DIGAMMA_NEAR_TWO = economized(
-    [1 - float(np.euler_gamma)] + [(-1) ** k * hurwitz_zeta(k, 2.0) for k in range(2, 29)], 0.5
-)
+DIGAMMA_NEAR_TWO = economized([1 - EULER_GAMMA] + [(-1) ** k * hurwitz_zeta(k, 2.0) for k in range(2, 29)], 0.5)
 #: The positive zero of digamma, and Taylor's series there: ``digamma(x) / (x - zero)``.
 DIGAMMA_ZERO = Fraction("1.461632144968362341262659542325721328468196")
 NEAR_ZERO = economized([(-1) ** k * hurwitz_zeta(k, float(DIGAMMA_ZERO)) for k in range(2, 38)], 0.3)
@@ -89,7 +88,7 @@ def steps_from_two(x: Value) -> tuple[Value, Value]:
 
 
 def near_two(x: Value) -> tuple[Value, Value, Value]:
-    """Return ``lgamma(2 + z)`` and p, q for which ``Gamma(x) = Gamma(2 + z) p / q`` with |z| <= 1/2, for 0 < x <= 10."""
+    """Return ``lgamma(2 + z)`` and p, q for 0 < x <= 10: ``Gamma(x) = Gamma(2 + z) p / q`` with |z| <= 1/2."""
     steps, z = steps_from_two(x)
     product = x.like(1)
     for j in range(1, 9):
@@ -112,7 +111,7 @@ def lgamma_of_positive(x: Value) -> Value:
     """Return the logarithm of the gamma function of x > 0, exact also next to its zeros 1 and 2."""
     log_value, product, divisor = near_two(minimum(x, LARGE))
     y = maximum(x, LARGE)
-    # One logarithm for all: that of x itself next to 1, where that of its inverse would not be exact.
+    # One logarithm for all: of x itself next to 1, where the logarithm of its inverse would not be exact.
     is_below = x < 1.5
     logarithm = log(first_of((is_below, divisor), (x < LARGE, product), otherwise=y))
     small = log_value + where(is_below, -logarithm, logarithm)
@@ -192,13 +191,12 @@ def psi(x: Value) -> Value:
 
 
 def zeta_of_any(order: Value, x: Value) -> Value:
-    """Return Hurwitz' zeta function of an integer order, for negative x by the terms on both sides of zero (DLMF 25.11.3)."""
+    """Return Hurwitz' zeta function of an integer order; for x < 0 by terms on both sides of 0 (DLMF 25.11.3)."""
     fraction = x - floor(x)
     negative, pole = x < 0, (x <= 0) & (x == floor(x))
     right = zeta(order, first_of((pole | (x == np.inf), 1.0), (negative, fraction), otherwise=x))
-    left = zeta(order, where(negative, (floor(x) + 1) - x, 1.0)) - zeta(
-        order, where(negative & (x > -1e300), 1 - x, 1.0)
-    )
+    beyond = zeta(order, where(negative & (x > -1e300), 1 - x, 1.0))
+    left = zeta(order, where(negative, (floor(x) + 1) - x, 1.0)) - beyond
     both = right + where(order % 2.0 == 0, left, -left)
     far = maximum(x, 1e20) ** (1 - order) / (order - 1)
     return first_of((pole, np.inf), (negative, both), (x > 1e20, far), otherwise=right)

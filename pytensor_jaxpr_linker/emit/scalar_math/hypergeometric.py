@@ -5,11 +5,12 @@ Its series (DLMF 15.2.1) serves 0 <= z < 0.8; ``z / (z - 1)`` maps negative z th
 function, J. Comput. Phys. 137 (1997), 79-100. A terminating series is summed for every z.
 
 Next to 1, with ``s = c - a - b`` the function is a sum of two series in ``r = 1 - z`` (DLMF 15.8.4). Both have a pole
-where s is an integer, and cancel near one (DLMF 15.8.10). Let s = m + e with an integer m >= 0 and |e| <= 1/2. The terms
-of both series from the m-th on are one function ``g`` of a number t, at t = 0 and at t = e, so the sum has the terms
-``(g(0) - g(e)) / e``. These follow each other by a recurrence without small divisors: N. Michel and M. V. Stoitsov, Fast
-computation of the Gauss hypergeometric function with all its parameters complex, Comput. Phys. Commun. 178 (2008),
-535-551. The first consists of divided differences of the reciprocal of the gamma function, which has no poles.
+where s is an integer, and cancel near one (DLMF 15.8.10). Let s = m + e with an integer m >= 0 and |e| <= 1/2. The
+terms of both series from the m-th on are one function ``g`` of a number t, at t = 0 and at t = e, so the sum has the
+terms ``(g(0) - g(e)) / e``. These follow each other by a recurrence without small divisors: N. Michel and M. V.
+Stoitsov, Fast computation of the Gauss hypergeometric function with all its parameters complex, Comput. Phys. Commun.
+178 (2008), 535-551. The first consists of divided differences of the reciprocal of the gamma function, which has no
+poles.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ NODES, WEIGHTS = ((np.polynomial.legendre.leggauss(4)[i] + [1, 0][i]) / 2 for i 
 
 
 def is_nonpositive_integer(x: Value) -> Value:
-    """Tell where the gamma function has a pole."""
+    """Return where the gamma function has a pole."""
     return (x <= 0) & (x == floor(x))
 
 
@@ -69,7 +70,7 @@ def divided_differences(e: Value, *xs: Value) -> list[Value]:
 
 
 def telescoped(starts: list[Value], ends: list[Value], differences: list[Value]) -> Value:
-    """Return the divided difference of a product from those of its factors."""
+    """Return the divided difference of a product from its factors' divided differences."""
     total = starts[0].like(0.0)
     for i, difference in enumerate(differences):
         for factor in (*ends[:i], *starts[i + 1 :]):
@@ -116,7 +117,8 @@ def near_one(
     """Return the function of ``1 - r``.
 
     Differences of the parameters are passed, since the ones that were subtracted from c are known better than they are
-    recovered from it. `excess` is ``c - a - b``; where it is negative, Euler's transformation (DLMF 15.8.1) turns its sign.
+    recovered from it. `excess` is ``c - a - b``; where it is negative, Euler's transformation (DLMF 15.8.1) turns its
+    sign.
     """
     turn = excess < 0
     a, c_minus_a = where(turn, c_minus_a, a), where(turn, a, c_minus_a)
@@ -212,7 +214,7 @@ def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
     total = total * where(negative, one_minus_z**-a, 1.0)
     # With b, the smaller one, the excess of the transformed function is not negative.
     r = where(negative, 1 / one_minus_z, one_minus_z)
-    beside_one = near_one(
+    close_to_one = near_one(
         where(close, b, 0.3),
         where(close, where(negative, c - a, a), 0.3),
         where(close, c - b, 0.4),
@@ -222,11 +224,11 @@ def hyp2f1(a: Value, b: Value, c: Value, z: Value) -> Value:
         where(close, where(negative, a - b, c - a - b), 0.1),
         close,
     )
-    beside_one = beside_one * where(negative, one_minus_z**-b, 1.0)
+    close_to_one = close_to_one * where(negative, one_minus_z**-b, 1.0)
     at_infinity = where(polynomial & (degree == 0), 1.0, where(z > 0, z, np.nan))
     return first_of(
         (by_series, total),
-        (close, beside_one),
+        (close, close_to_one),
         (abs(z) == np.inf, at_infinity),
         (nan, np.nan),
         (pole, np.inf),

@@ -1,7 +1,7 @@
 """The regularized incomplete beta function and its inverse.
 
-A continued fraction gives it on the side of the mean where the fraction converges fast. The factor ``x**a (1 - x)**b`` is
-C. Loader's (Fast and accurate computation of binomial probabilities, 2000).
+A continued fraction gives it on the side of the mean where the fraction converges fast. The factor ``x**a (1 - x)**b``
+is C. Loader's (Fast and accurate computation of binomial probabilities, 2000).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def beta_density(a: Value, b: Value, x: Value, y: Value) -> Value:
 
 
 def both_small(a: Value, b: Value, x: Value, y: Value) -> Value:
-    """Return the density from gamma functions; that of the smaller parameter by its recurrence, since it may overflow."""
+    """Return the density from gamma functions; the smaller parameter's, which may overflow, by its recurrence."""
     ratio = gamma_of_positive(a + b + 1) / (gamma_of_positive(a + 1) * gamma_of_positive(b + 1))
     return power_of_share(x, y, a) * power_of_share(y, x, b) * (ratio * a * (b / (a + b)))
 
@@ -79,8 +79,8 @@ def both_large(a: Value, b: Value, x: Value, y: Value) -> Value:
 def fraction(a: Value, b: Value, x: Value, y: Value) -> Value:
     """Return `beta_density` divided by I, for x below the mean, by Lentz' evaluation.
 
-    The fraction is the even part of DLMF 8.17.22 (A. DiDonato and A. Morris, ACM TOMS 18 (1992), 360-373), where the distance
-    from the mean is one difference without amplification.
+    The fraction is the even part of DLMF 8.17.22 (A. DiDonato and A. Morris, ACM TOMS 18 (1992), 360-373), where the
+    distance from the mean is one difference without amplification.
     """
 
     def step(n, states, fixed):
@@ -101,8 +101,8 @@ def fraction(a: Value, b: Value, x: Value, y: Value) -> Value:
 def log_leading_term(a: Value, b: Value, x: Value) -> Value:
     """Return ``log(x**a / (a B(a, b)))`` for a < 1, with a small relative error even for a tiny a.
 
-    Stirling's series gives the ratio of gamma functions at ``b + 10``, with its terms for `a + b` and `b` subtracted as polynomials
-    (ALGDIV of TOMS 708); the recurrence leads to a smaller b.
+    Stirling's series gives the ratio of gamma functions at ``b + 10``, with its terms for `a + b` and `b` subtracted as
+    polynomials (ALGDIV of TOMS 708); the recurrence leads to a smaller b.
     """
     large = b >= LARGE
     excess = a.like(0.0)
@@ -111,9 +111,8 @@ def log_leading_term(a: Value, b: Value, x: Value) -> Value:
         excess = excess + ratio + excess * ratio
     end = where(large, b, b + LARGE)
     ratio = a / end
-    value = (
-        a * log(x * end) + a * ratio + (a + end) * log_ratio_minus(1 + ratio, a.like(1.0), ratio) - 0.5 * log1p(ratio)
-    )
+    rest = (a + end) * log_ratio_minus(1 + ratio, a.like(1.0), ratio)
+    value = a * log(x * end) + a * ratio + rest - 0.5 * log1p(ratio)
     return value + a * stirling_slope(end, end + a) - where(large, 0.0, log1p(excess)) - lgamma_of_one_plus(a)
 
 
@@ -128,7 +127,10 @@ def stirling_slope(x: Value, y: Value) -> Value:
 
 
 def complement_series(a: Value, b: Value, x: Value, active: Value) -> Value:
-    """Return 1 - I for a < 1, x < 0.3 and b x < 1, where I is close to 1: DLMF 8.17.7 without its first term, that is 1 there."""
+    """Return 1 - I for a < 1, x < 0.3 and b x < 1, where I is close to 1.
+
+    DLMF 8.17.7 without its first term, which is 1 there.
+    """
 
     def step(n, states, fixed):
         (total, term), (a, b, x) = states, fixed
@@ -157,7 +159,7 @@ def both_sides(a: Value, b: Value, x: Value, y: Value) -> tuple[Value, Value, Va
 
 
 def is_inside(a: Value, b: Value, x: Value) -> Value:
-    """Tell where the parameters are positive and finite and x is between 0 and 1."""
+    """Return where the parameters are positive and finite and x is between 0 and 1."""
     return (a > 0) & (b > 0) & (a < np.inf) & (b < np.inf) & (x > 0) & (x < 1)
 
 
@@ -181,8 +183,9 @@ def betainc(a: Value, b: Value, x: Value) -> Value:
 def betaincinv(a: Value, b: Value, p: Value) -> Value:
     """The inverse of the regularized incomplete beta function in x.
 
-    Newton's method solves for the logarithm of I or 1 - I as a function of ``logit(x)``. The logit of a beta variable has a
-    log-concave density, so this function is concave and the iteration converges from any start. x and 1 - x are both kept.
+    Newton's method solves for the logarithm of I or 1 - I as a function of ``logit(x)``. The logit of a beta variable
+    has a log-concave density, so this function is concave and the iteration converges from any start. x and 1 - x are
+    both kept.
     """
     ok = is_inside(a, b, p)
     shape_a, shape_b, level = where(ok, a, 1.0), where(ok, b, 1.0), where(ok, p, 0.5)
@@ -204,6 +207,5 @@ def betaincinv(a: Value, b: Value, p: Value) -> Value:
     in_domain = (a > 0) & (b > 0) & (p >= 0) & (p <= 1)
     at_end = (p == 0) | (p == 1)
     at_one, at_zero = (a == np.inf) & (b < np.inf), (b == np.inf) & (a < np.inf)
-    return first_of(
-        (ok, x), (in_domain & at_end, p), (in_domain & at_one, 1.0), (in_domain & at_zero, 0.0), otherwise=np.nan
-    )
+    inner = first_of((at_end, p), (at_one, 1.0), (at_zero, 0.0), otherwise=np.nan)
+    return first_of((ok, x), (in_domain, inner), otherwise=np.nan)

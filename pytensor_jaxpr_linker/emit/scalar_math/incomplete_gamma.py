@@ -1,8 +1,9 @@
 """The regularized incomplete gamma functions P and Q, and their inverses.
 
-P is its power series (DLMF 8.7.1) below the transition at x = a, and Q its continued fraction (DLMF 8.9.2) above. Both converge
-slowly close to the transition of a large a; Temme's uniform expansion (DLMF 8.12.3) serves there. The factor ``x**a exp(-x)``
-is C. Loader's (Fast and accurate computation of binomial probabilities, 2000), which subtracts nothing large.
+P is its power series (DLMF 8.7.1) below the transition at x = a, and Q its continued fraction (DLMF 8.9.2) above. Both
+converge slowly close to the transition of a large a; Temme's uniform expansion (DLMF 8.12.3) serves there. The factor
+``x**a exp(-x)`` is C. Loader's (Fast and accurate computation of binomial probabilities, 2000), which subtracts nothing
+large.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ TEMME_FROM, TEMME_UP_TO = 200.0, 0.15
 
 
 def log_ratio_minus(x: Value, a: Value, mu: Value) -> Value:
-    """Return ``log(x / a) - mu`` for ``mu = (x - a) / a``, by the series of ``atanh(mu / (2 + mu))`` (DLMF 4.6.4) if mu is small."""
+    """Return ``log(x / a) - mu`` for ``mu = (x - a) / a``; for small mu by the series of atanh (DLMF 4.6.4)."""
     small = minimum(maximum(mu, -0.4), 0.5)
     r = small / (2 + small)
     square = r * r
@@ -101,7 +102,10 @@ def upper_series(a: Value, x: Value) -> Value:
 
 @cache
 def temme_coefficients() -> list[list[float]]:
-    """Return the coefficients of powers of eta in ``c_k(eta)`` by exact recurrences (DLMF 8.12.8), without negligible ones."""
+    """Return the coefficients of eta's powers in ``c_k(eta)`` by exact recurrences, without negligible ones.
+
+    See DLMF 8.12.8.
+    """
     orders, degree = 8, 16
     count = degree + 2 * orders
     # mu in powers of eta: both sides of (1 + mu) eta = mu dmu/deta.
@@ -152,7 +156,7 @@ def both_tails(a: Value, x: Value) -> tuple[Value, Value, Value]:
 
 
 def with_limits(a: Value, x: Value, value: Value, at_zero: float, at_infinity: float) -> Value:
-    """Return `value`, or the limits of P or Q where an argument is zero or infinite; NaN where both are, or one is negative."""
+    """Return `value`, or the limits of P or Q where an argument is 0 or infinite; NaN where both are, or one is < 0."""
     both = ((a == 0) & (x == 0)) | ((a == np.inf) & (x == np.inf)) | (a < 0) | (x < 0) | (a != a) | (x != x)
     low, high = (x == 0) | (a == np.inf), (a == 0) | (x == np.inf)
     return first_of((both, np.nan), (low, at_zero), (high, at_infinity), otherwise=value)
@@ -179,9 +183,9 @@ def gammaincc(a: Value, x: Value) -> Value:
 def quantile(a: Value, p: Value, q: Value) -> Value:
     """Return the x for which P is p and Q is q = 1 - p, for arguments inside the domain.
 
-    Newton's method solves for the logarithm of the smaller one as a function of ``log(x)``. The logarithm of a gamma variable has a
-    log-concave density, so this function is concave and the iteration converges from any start. The first guess is the
-    larger of E. Wilson and M. Hilferty's (1931) and the lower bound ``x**a <= p gamma(a + 1)``.
+    Newton's method solves for the logarithm of the smaller one as a function of ``log(x)``. The logarithm of a gamma
+    variable has a log-concave density, so this function is concave and the iteration converges from any start. The
+    first guess is the larger of E. Wilson and M. Hilferty's (1931) and the lower bound ``x**a <= p gamma(a + 1)``.
     """
     target, is_lower = minimum(p, q), p <= q
     deviate = np.sqrt(2.0) * normal_deviate(target)

@@ -50,7 +50,7 @@ def test_permutations_are_equally_frequent(dtype):
 
 @pytest.mark.parametrize("weights", [None, [0.5, 0.3, 0.2, 0.0], [0.97, 0.01, 0.01, 0.01]])
 def test_choices_are_successive_draws(weights):
-    """The probability of a sequence: each element by its weight among those that are left."""
+    """The probability of a sequence: each element by its weight among the remaining elements."""
     p = np.full(4, 0.25) if weights is None else np.array(weights)
 
     def chance(sequence):
@@ -102,7 +102,7 @@ def test_numbers_below_a_number():
 
 
 def test_draws_without_choice():
-    """What leaves one result: those of FAST_COMPILE."""
+    """Parameters that leave one result: FAST_COMPILE's."""
     rng = generator()
     outputs = [
         R.permutation(0, rng=rng, return_next_rng=True)[1],

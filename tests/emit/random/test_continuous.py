@@ -16,13 +16,17 @@ import pytensor_jaxpr_linker as pjl
 INF = np.inf
 
 
-def wrapped_vonmises(kappa, mu):
+def wrapped_vonmises(mu, kappa):
     """Return the distribution on [-pi, pi]; SciPy's is on [mu - pi, mu + pi]."""
     whole = st.vonmises(kappa, mu)
     return lambda x: (whole.cdf(x) - whole.cdf(-np.pi)) % 1
 
 
-#: Op, a column of parameters for each distribution, and what makes its distribution function from these.
+def triangular(left, mode, right):
+    return st.triang((mode - left) / (right - left), left, right - left)
+
+
+#: Op, a column of parameters for each distribution, and the function from these to its distribution.
 DISTRIBUTIONS = [
     (pt.random.beta, ([2.0, 200.0, 0.05], [3.0, 0.5, 1.0]), st.beta),
     (pt.random.cauchy, ([1.0], [2.0]), st.cauchy),
@@ -38,15 +42,16 @@ DISTRIBUTIONS = [
     (pt.random.lognormal, ([1.0], [0.5]), lambda mu, sigma: st.lognorm(sigma, scale=np.exp(mu))),
     (pt.random.pareto, ([3.0], [2.0]), lambda b, scale: st.pareto(b, scale=scale)),
     (pt.random.t, ([3.0, 0.3], [1.0, 0.0], [2.0, 1.0]), st.t),
-    (pt.random.triangular, ([0.0, 0.0, -1.0], [0.5, 0.0, 1.0], [2.0, 1.0, 1.0]), lambda a, c, b: st.triang((c - a) / (b - a), a, b - a)),
+    (pt.random.triangular, ([0.0, 0.0, -1.0], [0.5, 0.0, 1.0], [2.0, 1.0, 1.0]), triangular),
     (pt.random.truncexpon, ([1.5, 0.01, 700.0], [1.0, 0.0, 0.0], [2.0, 1.0, 1.0]), st.truncexpon),
-    (pt.random.vonmises, ([0.0, 0.0, 0.0, 3.0, 9.0], [0.5, 1e4, 1e-6, 1.0, 4.0]), lambda mu, kappa: wrapped_vonmises(kappa, mu)),
+    (pt.random.vonmises, ([0.0, 0.0, 0.0, 3.0, 9.0], [0.5, 1e4, 1e-6, 1.0, 4.0]), wrapped_vonmises),
     (pt.random.wald, ([3.0, 1e3], [2.0, 0.1]), lambda mean, scale: st.invgauss(mean / scale, scale=scale)),
     (pt.random.weibull, ([1.5, 0.3],), st.weibull_min),
 ]  # fmt: skip
 IDS = [op.__name__ if hasattr(op, "__name__") else op.name for op, _, _ in DISTRIBUTIONS]
 DRAWS = 20_000
-#: The chance that a table of right samplers fails is one in a thousand: Bonferroni's correction for KS tests of both dtypes.
+#: The chance that a table of right samplers fails is one in a thousand: Bonferroni's correction for KS tests of both
+#: dtypes.
 THRESHOLD = 1e-3 / (2 * sum(len(params[0]) for _, params, _ in DISTRIBUTIONS))
 
 
@@ -60,7 +65,7 @@ IN_FLOAT32 = ["beta", "gamma", "gengamma", "halfcauchy", "t", "truncexpon", "von
 
 @pytest.fixture(scope="module")
 def draws():
-    """Return a function that gives, for a dtype, draws of all distributions of shape (DRAWS, columns), by one program."""
+    """Return a function from a dtype to draws of all distributions, of shape (DRAWS, columns), by one program."""
 
     @cache
     def draw(dtype):

@@ -1,4 +1,4 @@
-"""Continuous distributions of PyMC, whose classes have rules by name, and those that PyMC composes."""
+"""Continuous distributions of PyMC, whose classes have rules by name, or that PyMC composes."""
 
 import subprocess
 import sys

@@ -70,7 +70,7 @@ def draws():
 
 
 def chi_square(x, distribution):
-    """Return the p-value of counts in bins between quantiles; those with few expected counts are put together."""
+    """Return the p-value of counts in bins between quantiles; bins with few expected counts are put together."""
     low, high = distribution.support()
     assert low <= x.min() <= x.max() <= high
     edges = np.unique(distribution.ppf(np.linspace(0.02, 0.98, 49)))
@@ -97,7 +97,7 @@ def test_distribution(draws, name):
 
 
 def test_draws_without_choice():
-    """Parameters that leave one value: those of FAST_COMPILE."""
+    """Parameters that leave one value: FAST_COMPILE's."""
     rng = generator()
     outputs = [
         R.binomial([0, 5, 5, 10**18], [0.5, 0.0, 1.0, 1.0], rng=rng, return_next_rng=True)[1],

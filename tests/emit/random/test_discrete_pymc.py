@@ -1,4 +1,4 @@
-"""Discrete and multivariate random variables of PyMC: those with a sampler of their own, and those that PyMC composes."""
+"""Discrete and multivariate random variables of PyMC: with a sampler of their own, or composed by PyMC."""
 
 import numpy as np
 import pytensor
@@ -83,8 +83,8 @@ def test_sparse_adjacency_runs_on_the_host():
 
 
 def test_compositions_are_one_program():
-    """What PyMC composes is inlined: mixtures, hurdles, random walks, matrices by their factors."""
-    n = DRAWS
+    """PyMC's compositions are inlined: mixtures, hurdles, random walks, matrices by their factors."""
+    n, start = DRAWS, pm.Normal.dist()
     expected = {
         "zero inflated": (pm.ZeroInflatedPoisson.dist(0.3, 4.0, shape=n), 0.3 * 4),
         "hurdle": (pm.HurdleLogNormal.dist(0.3, mu=0.0, sigma=0.5, shape=n), 0.3 * np.exp(0.125)),
@@ -93,7 +93,7 @@ def test_compositions_are_one_program():
         "censored": (pm.Censored.dist(pm.Geometric.dist(0.3), 1, 2, shape=n), 1.7),
         "student": (pm.MvStudentT.dist(nu=8, mu=[1.0, 2.0], scale=COV, shape=(n, 2)), [1.0, 2.0]),
         "kronecker": (pm.KroneckerNormal.dist(mu=np.ones(4), covs=[COV, COV], sigma=0.1, shape=(n, 4)), np.ones(4)),
-        "walk": (pm.GaussianRandomWalk.dist(mu=1.0, sigma=0.3, init_dist=pm.Normal.dist(), steps=2, shape=(n, 3)), [0, 1, 2]),
+        "walk": (pm.GaussianRandomWalk.dist(mu=1.0, sigma=0.3, init_dist=start, steps=2, shape=(n, 3)), [0, 1, 2]),
         "zero sum": (pm.ZeroSumNormal.dist(sigma=1.0, shape=(n, 3)), np.zeros(3)),
         "weibull": (pm.DiscreteWeibull.dist(0.5, 1.0, shape=n), 1.0),
     }  # fmt: skip

@@ -156,7 +156,7 @@ def test_multinomial_without_choice():
 
 
 def test_multinomial_of_fractions():
-    """PyTensor hands the numbers of a batch to NumPy one by one, which drops their fractions; of one alone it makes an error."""
+    """PyTensor hands a batch's numbers to NumPy one by one, which drops fractions; one alone is an error."""
     p = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     for n in (pt.dvector("n"), pt.dscalar("n")):
         _, x = R.multinomial(n, p, rng=generator(), return_next_rng=True)

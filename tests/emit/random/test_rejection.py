@@ -1,4 +1,4 @@
-"""Rejection: what an element gets is the same whether the loop takes all elements or blocks of those that are open."""
+"""Rejection: an element's draw is the same whether the loop takes all elements or blocks of open ones."""
 
 from unittest import mock
 
@@ -15,7 +15,7 @@ N = 3 * rejection.BLOCK + 5
 
 
 def make():
-    """Return a function of a key and vectors of parameters: a squeeze, a boost, and elements for which nothing is possible."""
+    """Return a function of a key and of parameters: a squeeze, a boost, and elements without a possible draw."""
     rng, alpha, mean = random_generator_type("rng"), pt.dvector("alpha"), pt.dvector("mean")
     next_rng, x = pt.random.gamma(alpha, scale=1.0, rng=rng, return_next_rng=True, dtype="float64")
     _, y = pt.random.poisson(mean, rng=next_rng, return_next_rng=True)
