@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import NamedTuple
 
 import numpy as np
 from pytensor.graph.basic import Apply
@@ -28,33 +29,32 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.nested import any_of
 
 
-def solve_operands(op: Any, node: Apply, b: JaxprBuilder, a: Atom, y: Atom) -> tuple[Atom, Atom]:
-    """Return the operands in the solution's dtype, `y` as a matrix.
+def solves_systems(solve: Callable[..., Atom]) -> Callable[..., Atom]:
+    """Make a rule of ``solve(op, b, a, y)``, for operands in the solution's dtype: square matrices, and `y` not empty.
 
-    Raises a ValueError if `a` is not square or the numbers of rows differ.
+    The rule raises a ValueError if `a` is not square or the numbers of rows differ. A vector comes as a matrix.
     """
-    a, y = (numpy_astype(b, x, node.outputs[0].type.dtype) for x in (a, y))
-    if op.b_ndim == 1:
-        y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
-    shape, rows = a.aval.shape[-2:], y.aval.shape[-2]
-    if shape[0] != shape[1]:
-        raise ValueError(f"expected square matrix, got the shape {shape}")
-    if shape[0] != rows:
-        raise ValueError(f"shapes of a {shape} and b {y.aval.shape[-2:]} are incompatible")
-    return a, y
 
+    @wraps(solve)
+    def rule(op, node, b, a, y):
+        a, y = (numpy_astype(b, x, node.outputs[0].type.dtype) for x in (a, y))
+        if op.b_ndim == 1:
+            y = prims.broadcast_in_dim(b, y, (*y.aval.shape, 1), range(len(y.aval.shape)))
+        shape, rows = a.aval.shape[-2:], y.aval.shape[-2]
+        if shape[0] != shape[1]:
+            raise ValueError(f"expected square matrix, got the shape {shape}")
+        if shape[0] != rows:
+            raise ValueError(f"shapes of a {shape} and b {y.aval.shape[-2:]} are incompatible")
+        x = y if 0 in y.aval.shape else solve(op, b, a, y)
+        return prims.squeeze(b, x, [len(x.aval.shape) - 1] if op.b_ndim == 1 else [])
 
-def as_right_hand_side(op: Any, b: JaxprBuilder, x: Atom) -> Atom:
-    """Emit a solution with as many axes as the right-hand side had."""
-    return prims.squeeze(b, x, [len(x.aval.shape) - 1] if op.b_ndim == 1 else [])
+    return rule
 
 
 @emits(SolveTriangular, batched=True)
-def emit_SolveTriangular(op, node, b, a, y):
+@solves_systems
+def emit_SolveTriangular(op, b, a, y):
     """Solve ``a @ x = y``; all NaN if the diagonal has a zero."""
-    a, y = solve_operands(op, node, b, a, y)
-    if 0 in y.aval.shape:
-        return as_right_hand_side(op, b, y)
     a, transposed = matrices.without_transpose(b, a)
     how = {"lower": op.lower != transposed, "unit_diagonal": op.unit_diagonal}
     rows, sideways = matrices.without_transpose(b, y)
@@ -65,18 +65,16 @@ def emit_SolveTriangular(op, node, b, a, y):
         x = matrices.triangular_solution(b, a, y, transpose_a=transposed, **how)
     if not op.unit_diagonal:
         x = prims.select(b, is_singular(b, a, x.aval.shape), number(b, x, np.nan), x)
-    return as_right_hand_side(op, b, x)
+    return x
 
 
 @emits(CholeskySolve, batched=True)
-def emit_CholeskySolve(op, node, b, a, y):
+@solves_systems
+def emit_CholeskySolve(op, b, a, y):
     """Solve ``c @ c.conj().T @ x = y`` for a factor `c`: two triangular solutions."""
-    a, y = solve_operands(op, node, b, a, y)
-    if 0 in y.aval.shape:
-        return as_right_hand_side(op, b, y)
     for is_adjoint in (not op.lower, op.lower):
         y = matrices.triangular_solution(b, a, y, op.lower, transpose_a=is_adjoint, conjugate_a=is_adjoint)
-    return as_right_hand_side(op, b, y)
+    return y
 
 
 class Factored(NamedTuple):
@@ -153,22 +151,18 @@ def solve_factored(b: JaxprBuilder, a: Atom, y: Atom, factored: Factored, transp
 
 
 @emits(Solve, batched=True)
-def emit_Solve(op, node, b, a, y):
+@solves_systems
+def emit_Solve(op, b, a, y):
     """Solve ``a @ x = y`` by the factors that suit the declared structure of `a`; all NaN if there is no solution."""
-    a, y = solve_operands(op, node, b, a, y)
-    if 0 in y.aval.shape:
-        return as_right_hand_side(op, b, y)
-    transposed = False
     if op.assume_a == "pos":
-        factored = factor_positive(b, a, op.lower)
-    elif op.assume_a == "tridiagonal":
-        factored = factor_tridiagonal(b, a)
-    elif op.assume_a in ("sym", "her"):
-        factored = factor_general(b, matrices.symmetric(b, a, op.lower, op.assume_a == "her"), y.aval.shape)
-    else:
-        a, transposed = matrices.without_transpose(b, a)
-        factored = factor_general(b, a, y.aval.shape)
-    return as_right_hand_side(op, b, solve_factored(b, a, y, factored, transposed))
+        return solve_factored(b, a, y, factor_positive(b, a, op.lower))
+    if op.assume_a == "tridiagonal":
+        return solve_factored(b, a, y, factor_tridiagonal(b, a))
+    if op.assume_a in ("sym", "her"):
+        whole = matrices.symmetric(b, a, op.lower, op.assume_a == "her")
+        return solve_factored(b, a, y, factor_general(b, whole, y.aval.shape))
+    a, transposed = matrices.without_transpose(b, a)
+    return solve_factored(b, a, y, factor_general(b, a, y.aval.shape), transposed)
 
 
 # -- the Sylvester equation --------------------------------------------------------------------------------------------
