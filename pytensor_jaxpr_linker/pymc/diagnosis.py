@@ -49,10 +49,10 @@ DISAGREEMENT = {
     **dict.fromkeys(WITHOUT_WARMUP, "Run more draws; if that does not help, reparameterize."),
     "": "Run more draws and a longer warm-up (tune); if that does not help, reparameterize.",
 }
-ORDER = "order what may change places (a mixture's components)"
+ORDER_COMPONENTS = "order what may change places (a mixture's components)"
 MODES = {
-    "smc": f"{ORDER}, or run more draws.",
-    "": f"look at initvals, {ORDER}, or use sample_smc, which moves between modes.",
+    "smc": f"{ORDER_COMPONENTS}, or run more draws.",
+    "": f"look at initvals, {ORDER_COMPONENTS}, or use sample_smc, which moves between modes.",
 }
 FEW_EFFECTIVE = {
     "pathfinder": "Use more paths, or sample.",

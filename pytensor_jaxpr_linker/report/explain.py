@@ -31,7 +31,7 @@ from pytensor_jaxpr_linker.report.explanation import Explanation
 from pytensor_jaxpr_linker.report.hints import constant_text, expression, find_rewrite, try_changes
 from pytensor_jaxpr_linker.report.nodes import (
     GRADIENT_BY,
-    Numbers,
+    NodeNumbers,
     Provenance,
     Texts,
     batch_nodes,
@@ -245,7 +245,7 @@ def describe_specialization(s: Specialization, padding: Padding | None) -> list[
 
 
 def describe_breaks(
-    graph: Graph, plan: Plan, fallbacks: Mapping[Apply, CannotEmit], index: Numbers, places: Numbers
+    graph: Graph, plan: Plan, fallbacks: Mapping[Apply, CannotEmit], index: NodeNumbers, places: NodeNumbers
 ) -> tuple[tuple[model.BreakReport, ...], tuple[model.Change, ...]]:
     """Return the reports on the breaks of a plan, and on changes that would leave fewer batches."""
     if not plan.breaks:

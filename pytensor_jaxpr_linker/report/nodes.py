@@ -24,7 +24,7 @@ from pytensor_jaxpr_linker.report.hints import expression
 from pytensor_jaxpr_linker.report.model import Node
 
 #: Numbers of nodes.
-type Numbers = Mapping[Apply, int]
+type NodeNumbers = Mapping[Apply, int]
 
 #: How many expressions the text of a node names.
 MOST_NAMES = 2
@@ -260,7 +260,12 @@ def names_of_both(first: tuple[str, ...] | None, second: tuple[str, ...] | None)
 
 
 def describe_nodes(
-    index: Numbers, places: Numbers, plan: Plan, texts: Texts, provenance: Provenance, roles: Mapping[Apply, str]
+    index: NodeNumbers,
+    places: NodeNumbers,
+    plan: Plan,
+    texts: Texts,
+    provenance: Provenance,
+    roles: Mapping[Apply, str],
 ) -> Iterator[Node]:
     """Yield the description of each node in `index`, which also has the owners of its operands.
 

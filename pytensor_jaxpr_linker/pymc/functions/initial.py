@@ -137,7 +137,8 @@ def point_function(model: pm.Model, initvals: Mapping | None, jittered: set[Vari
     """
     strategies = {**model.rvs_to_initial_values, **convert_str_to_rv_dict(model, dict(initvals or {}))}
     names, expressions = point_expressions(model, strategies, "support_point", jittered)
-    draw = pm.compile([], replace_rng_nodes(expressions), mode=IN_PYTHON)
+    with in_python():  # inner graphs, as of a loop, do not get the mode
+        draw = pm.compile([], replace_rng_nodes(expressions), mode=IN_PYTHON)
     generators = find_rng_nodes(draw.maker.fgraph.outputs)
 
     def point_at(seed: Any) -> dict[str, np.ndarray]:
