@@ -232,7 +232,7 @@ BITS: dict[type, Emit] = {ps.AND: prims.and_, ps.OR: prims.or_, ps.XOR: prims.xo
 
 EQUALITY: dict[type, Emit] = {ps.EQ: prims.eq, ps.NEQ: prims.ne}
 
-ORDER: dict[type, Emit] = {ps.GE: prims.ge, ps.GT: prims.gt, ps.LE: prims.le, ps.LT: prims.lt}
+ORDERINGS: dict[type, Emit] = {ps.GE: prims.ge, ps.GT: prims.gt, ps.LE: prims.le, ps.LT: prims.lt}
 
 
 def refuse_floats(op: ps.ScalarOp, dtypes: Sequence[str]) -> str | None:
@@ -248,7 +248,7 @@ for op_type, function in BITS.items():
     emits_scalar(op_type, refuse=refuse_floats)(function)
 for op_type, function in EQUALITY.items():
     emits_scalar(op_type, form=in_common_dtype)(function)
-for op_type, function in ORDER.items():
+for op_type, function in ORDERINGS.items():
     emits_scalar(op_type, form=in_common_dtype, refuse=refuse_complex)(function)
 
 

@@ -84,7 +84,7 @@ def choice_count(b: JaxprBuilder, core_shape: Atom) -> Shape:
     return tuple(lengths[(0,) * (lengths.ndim - 1)].tolist())
 
 
-def check_choice(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
+def check_drawn_rows(b: JaxprBuilder, node: Apply, a: Atom, *params: Atom) -> None:
     """Check the parameters as `numpy.random.Generator.choice` does."""
     *weights, core_shape = params
     batch = () if is_static_operand(a) else a.aval.shape[: len(a.aval.shape) - node.op.ndims_params[0]]
@@ -121,7 +121,7 @@ def static_of_choice(node: Apply) -> tuple[int, ...]:
 
 
 @emits_draws(
-    rv.ChoiceWithoutReplacement, check_choice, static=static_of_choice, refuse=refuse_batch_of_numbers, form=general
+    rv.ChoiceWithoutReplacement, check_drawn_rows, static=static_of_choice, refuse=refuse_batch_of_numbers, form=general
 )
 def sample_choice(b, key, shape, dtype, a, *params):
     """The first rows of an array in a random order."""
