@@ -17,8 +17,8 @@ from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, StoredFunct
 
 #: Seconds that a call should take. A bar moves as often, and Ctrl-C waits as long.
 CALL_SECONDS = 0.1
-#: The largest ratio of the transitions in a call to the number in the call before: the first transitions of a warm-up say
-#: little about the time of later ones.
+#: The largest ratio of the transitions in a call to the number in the call before: the first transitions of a warm-up
+#: say little about the time of later ones.
 GROWTH = 4
 #: Most transitions in a call: then Python takes less than a tenth of the time even of short ones.
 MOST_TRANSITIONS = 256

@@ -62,7 +62,7 @@ RECENT = 2
 
 
 class StepSize(NamedTuple):
-    """The state of dual averaging: logarithms of step sizes, the number of updates, and the mean error of acceptance."""
+    """The state of dual averaging: logarithms of step sizes, the number of updates, the mean error of acceptance."""
 
     log_step_size: Any
     log_step_size_avg: Any
@@ -139,8 +139,8 @@ def make_kernel(
 ) -> Kernel:
     """Return NUTS with window adaptation during the first `tune` transitions, which begins with `step_size`.
 
-    Warm-up and sampling are one program, and a progress bar can follow it. `store_divergences`, for positions that are vectors,
-    adds two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
+    Warm-up and sampling are one program, and a progress bar can follow it. `store_divergences`, for positions that are
+    vectors, adds two of them as statistics of each draw. `tune` may be traced, except with ``mass_matrix="low_rank"``.
 
     The default mass matrix is dense for up to `MOST_OF_DENSE` coordinates, see `adaptation_by_moments`, and else
     diagonal. With two numbers as `target_accept` the step size aims at the first where all trajectories keep their
