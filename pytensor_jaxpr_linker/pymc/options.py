@@ -90,6 +90,10 @@ INITS: dict[str, tuple[bool, str | None]] = {
 }
 #: The samplers whose mass matrix has several forms.
 OF_SEVERAL_FORMS = ("nuts", "numpyro")
+#: The default of each argument of `pymc.sample`.
+PYMC_DEFAULTS = {name: p.default for name, p in inspect.signature(pm.sample).parameters.items()}
+#: How a hint begins that names other samplers.
+OF_ANOTHER = " Samplers that do: "
 #: The keys of ``idata_kwargs`` of `pymc.sample` that all samplers here take.
 IDATA = ("coords", "dims", "log_likelihood")
 
@@ -111,7 +115,10 @@ def check_options(sampler: str, common: Collection[str], options: Mapping[str, A
             raise TypeError(f"sampler='nutpie' refuses its options: {refused}.")
     if unknown:
         names = ", ".join(map(repr, unknown))
-        raise TypeError(f"sampler={sampler!r} takes no argument {names}.{hint(unknown[0], sampler, {*common, *known})}")
+        # A misspelt name comes before one of another sampler, whose hint would be for the wrong argument.
+        hints = [hint(name, sampler, {*common, *known}) for name in unknown]
+        first = next((text for text in hints if not text.startswith(OF_ANOTHER)), hints[0])
+        raise TypeError(f"sampler={sampler!r} takes no argument {names}.{first}")
     if "step_size" in options and sampler != "pymc":
         check_above_zero("step_size", options["step_size"])
     if sampler == "mclmc":
@@ -133,6 +140,17 @@ def check_mclmc(options: Mapping[str, Any]) -> None:
             raise TypeError(
                 "adjusted=True rejects steps, so no energy error is left for desired_energy_var to bound: leave it out."
             )
+
+
+def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without PyMC's own defaults, which wrappers of `pymc.sample` hand on, and without our own mode."""
+
+    def is_default(name: str, value: Any) -> bool:
+        default = PYMC_DEFAULTS.get(name, ...)
+        return value is default or (isinstance(value, int | str) and (type(value), value) == (type(default), default))
+
+    kept = {name: value for name, value in options.items() if not is_default(name, value)}
+    return {name: value for name, value in kept.items() if not (name == "backend" and str(value) == "JAXPR")}
 
 
 def with_nuts(
@@ -192,7 +210,7 @@ def hint(name: str, sampler: str, known: Collection[str]) -> str:
         return f" It is {SYNONYMS[name]} here."
     installed = [other for other, package in PACKAGES.items() if other != sampler and find_spec(package)]
     others = [other for other in installed if name in options_of(other)]
-    return f" Samplers that do: {', '.join(map(repr, others))}." if others else did_you_mean(name, known)
+    return f"{OF_ANOTHER}{', '.join(map(repr, others))}." if others else did_you_mean(name, known)
 
 
 def options_of(sampler: str) -> set[str]:

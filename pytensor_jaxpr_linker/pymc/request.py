@@ -107,8 +107,7 @@ class Request:
         if self.is_on_mesh:
             check_sampler_of_mesh(sampler)
         arguments.check_choice("sampler", sampler, sampler_options.PACKAGES)
-        # `sample` returns a DataTree, so this argument has no effect.
-        options = {k: v for k, v in self.options.items() if (k, v) != ("return_inferencedata", True)}
+        options = sampler_options.without_defaults(self.options)
         options, aims = sampler_options.with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
         jitter, options = sampler_options.with_init(sampler, self.jitter, options)
         of_blackjax = options.get("mass_matrix") == "low_rank"

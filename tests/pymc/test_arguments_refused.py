@@ -185,6 +185,30 @@ def test_what_pymcs_users_write_is_taken(model):
     assert found.posterior["mu"].shape == (2, 20, 2)
 
 
+@pytest.mark.parametrize("sampler", ["nuts", "nutpie", "pymc"])
+def test_pymcs_own_defaults_are_taken(model, sampler):
+    """A wrapper of `pymc.sample` may hand on each of its arguments with its default."""
+    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
+    pymcs = {name: p.default for name, p in inspect.signature(pm.sample).parameters.items() if p.kind not in kinds}
+    small = {
+        "draws": 5,
+        "tune": 5,
+        "chains": 1,
+        "cores": 1,
+        "model": model,
+        "progressbar": False,
+        "nuts_sampler": sampler,
+    }
+    found = sample(**{**pymcs, **small, "compute_convergence_checks": False})
+    assert dict(found.posterior.sizes)["draw"] == 5
+    assert sample(**small, compute_convergence_checks=False, backend="JAXPR").posterior.sizes["draw"] == 5
+
+
+def test_a_misspelt_argument_beside_one_of_another_sampler(model):
+    with pytest.raises(TypeError, match=r"takes no argument 'step', 'drawz'\. Did you mean 'draws'"):
+        sample(model=model, step=pm.Metropolis, drawz=5)
+
+
 def test_the_log_likelihood_of_some_variables():
     with pm.Model() as model:
         x = pm.Normal("x")
