@@ -299,8 +299,7 @@ class CacheWarning(UserWarning):
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn with the line of the user's program that called PyTensor."""
-    # Decorators of `contextlib` stand between two lines of a library.
-    warnings.warn(message, category, skip_file_prefixes=(*library_folders(), contextlib.__file__))
+    warnings.warn(message, category, skip_file_prefixes=library_folders())
 
 
 #: The packages whose lines a user can't change.

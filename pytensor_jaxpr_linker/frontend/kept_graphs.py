@@ -165,9 +165,12 @@ class FindRewritten(GraphRewriter):
     def __init__(self, query: RewriteDatabaseQuery):
         self.query = query
 
-    @gc_paused()
     def add_requirements(self, fgraph: FunctionGraph) -> None:
         """Look for the graph, the first time."""
+        with gc_paused():  # a decorator would stand where warnings look for the user's line
+            self._find(fgraph)
+
+    def _find(self, fgraph: FunctionGraph) -> None:
         mode: Any = config.mode
         if getattr(mode, "_optimizer", None) is not self.query or any(isinstance(f, Pending) for f in fgraph._features):
             return  # the graph inside an Op, or a query with rewrites of the user's

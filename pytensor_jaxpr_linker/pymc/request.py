@@ -110,7 +110,7 @@ class Request:
         options = sampler_options.without_defaults(self.options)
         options, aims = sampler_options.with_nuts(sampler, self.nuts, self.target_accept, self.max_treedepth, options)
         jitter, options = sampler_options.with_init(sampler, self.jitter, options)
-        of_blackjax = options.get("mass_matrix") == "low_rank"
+        of_blackjax = isinstance(form := options.get("mass_matrix"), str) and form == "low_rank"
         package = arguments.require("blackjax" if of_blackjax else sampler_options.PACKAGES[sampler])
         found = replace(self, model=model, sampler=sampler, package=package, options=options, **aims)
         check_kinds(found)
