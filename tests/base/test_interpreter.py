@@ -102,3 +102,10 @@ def test_a_process_ends_without_a_collection_and_keeps_files(tmp_path):
     found = subprocess.run(command, capture_output=True, text=True)
     assert (found.returncode, found.stdout.split()) == (3, ["True", "written"]), found.stderr
     assert not found.stderr
+
+
+def test_iree_reports_no_leaks():
+    pytest.importorskip("iree.runtime")
+    code = "import iree.runtime, iree.compiler, pytensor_jaxpr_linker"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "leaked" not in found.stderr
