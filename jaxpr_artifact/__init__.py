@@ -1,4 +1,4 @@
-"""Functions out of files: what `pytensor_jaxpr_linker` wrote is read and called here, with JAX and NumPy alone.
+"""Functions out of files of `pytensor_jaxpr_linker`: they are read and called here, with JAX and NumPy alone.
 
 Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` lists what it does at the command line.
 """
@@ -6,10 +6,10 @@ Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` li
 from importlib import import_module
 from typing import Any
 
-#: The modules of the public names. They are imported when a name is first used: `pytensor_jaxpr_linker` shares modules of
-#: this package, and reads no file when it is imported.
+#: The modules of the public names. They are imported when a name is first used: `pytensor_jaxpr_linker` shares modules
+#: of this package, and reads no file when it is imported.
 _MODULE_OF = {
-    "ArtifactError": "errors",
+    "ArtifactError": "files",
     "IreeFunction": "iree",
     "IreeModule": "iree",
     "LoadedFunction": "loaded",

@@ -1,4 +1,4 @@
-"""The numbers that symbolic lengths such as ``2*n + 1`` stand for, as `jax.export` spells them."""
+"""The values of symbolic lengths such as ``2*n + 1``, as `jax.export` spells them."""
 
 from __future__ import annotations
 
@@ -9,32 +9,22 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-#: The number of each symbol, and the name of an array with an axis that shows it.
+#: The number of each symbol, and the name of an array that has an axis of this length.
 type Numbers = dict[str, tuple[int, str]]
 
-_FUNCTIONS: dict[str, Callable[..., int]] = {
-    "floordiv": operator.floordiv,
-    "mod": operator.mod,
-    "max": max,
-    "min": min,
-}
-_OPERATORS: dict[type, Callable[[int, int], int]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Pow: operator.pow,
-}
+_FUNCTIONS: dict[str, Callable] = {"floordiv": operator.floordiv, "mod": operator.mod, "max": max, "min": min}
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Pow: operator.pow}
 _COMPARISONS = {"==": operator.eq, ">=": operator.ge, "<=": operator.le}
 
 
 @cache
 def parsed(text: str) -> ast.expr:
-    """Return the syntax tree of an expression. Names have an underscore in front: a symbol may be a keyword of Python."""
+    """Return the syntax tree of an expression, with an underscore before each name: it may be a keyword of Python."""
     return ast.parse(re.sub(r"\b(?=[A-Za-z_])", "_", text.strip()).replace("^", "**"), mode="eval").body
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text can be parsed. JAX reads some that can't, such as ``02 * n``."""
+    """Return whether a text can be parsed. JAX reads more, such as ``02 * n``."""
     try:
         parsed(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -50,13 +40,7 @@ def symbols_in(text: str) -> frozenset[str]:
 
 
 def number_of(text: str, numbers: Mapping[str, int]) -> int:
-    """Return an expression's value for numbers of its symbols.
-
-    Raises
-    ------
-    TypeError
-        If it has none, or a larger one than any length.
-    """
+    """Return an expression's value for numbers of its symbols, or raise a TypeError if no length has this value."""
     try:
         return value_of(parsed(text), numbers)
     except (OverflowError, ZeroDivisionError) as error:
@@ -84,13 +68,8 @@ def value_of(node: Any, numbers: Mapping[str, int]) -> int:
     return found
 
 
-def is_linear(text: str) -> bool:
-    """Return whether an expression is linear in each of its symbols. JAX exports no function whose symbols follow from others only."""
-    return not {"(", "^"} & set(text)
-
-
 def solution(text: str, symbol: str, numbers: Mapping[str, int], value: int) -> int | None:
-    """Return the number of 1 or more for which a linear expression has a value, or None if there is none."""
+    """Return the number of 1 or more for which a linear expression has a value, or None."""
     first, second = (number_of(text, {**numbers, symbol: n}) for n in (0, 1))
     found, rest = divmod(value - first, second - first) if first != second else (0, 0)
     return found if rest == 0 and found >= 1 else None
@@ -98,7 +77,7 @@ def solution(text: str, symbol: str, numbers: Mapping[str, int], value: int) -> 
 
 @cache
 def sides_of(constraint: str) -> tuple[str, str, str]:
-    """Return the two sides of a constraint such as ``n >= 2``, and the comparison between them."""
+    """Return the left side, the comparison and the right side of a constraint such as ``n >= 2``."""
     left, comparison, right = re.split(r"(==|>=|<=)", constraint, maxsplit=1)
     return left.strip(), comparison, right.strip()
 
@@ -115,51 +94,50 @@ class Length(NamedTuple):
 def check_expressions(lengths: Sequence[Length], found: Numbers) -> None:
     """Check lengths that are expressions, and add the symbols that follow from them to `found`.
 
-    One with several symbols that are not known is left to JAX.
+    JAX checks expressions in which several symbols are unknown.
     """
-    while lengths:
-        ready = [x for x in lengths if can_be_checked(x.text, found)]
+    while ready := [x for x in lengths if can_be_checked(x.text, found)]:
         for length in ready:
             check_expression(length, found)
-        if not ready:
-            break
         lengths = [x for x in lengths if x not in ready]
 
 
 def can_be_checked(text: str, known: Container[str]) -> bool:
-    """Return whether all symbols of an expression are known, or its last one follows from its value."""
-    count = sum(symbol not in known for symbol in symbols_in(text))
-    return count == 0 or (count == 1 and is_linear(text))
+    """Return whether all symbols of an expression are known, or the last one follows from its value.
+
+    It does if the expression is linear in it. (JAX exports no function whose symbols follow from others only.)
+    """
+    unknown = sum(symbol not in known for symbol in symbols_in(text))
+    return unknown == 0 or (unknown == 1 and not {"(", "^"} & set(text))
 
 
 def check_expression(length: Length, found: Numbers) -> None:
-    """Check a length whose expression has at most one symbol that is not known, which is added to `found`."""
+    """Check a length whose expression has at most one unknown symbol, and add that to `found`."""
     name, axis, text, n = length
     numbers = {symbol: number for symbol, (number, _) in found.items()}
     unknown = next((symbol for symbol in symbols_in(text) if symbol not in found), None)
     if unknown is None:
         if (wanted := number_of(text, numbers)) != n:
-            raise TypeError(
-                f"{text} is {wanted}, because {told(symbols_in(text), found)}, and axis {axis} of {name} has length {n}."
-            )
+            why = symbol_values(symbols_in(text), found)
+            raise TypeError(f"{text} is {wanted}, because {why}, and axis {axis} of {name} has length {n}.")
     elif (number := solution(text, unknown, numbers, n)) is None:
         raise TypeError(f"Axis {axis} of {name} has length {n}, which is {text} for no {unknown} of 1 or more.")
     else:
         found[unknown] = number, name
 
 
-def told(symbols: Iterable[str], found: Numbers) -> str:
+def symbol_values(symbols: Iterable[str], found: Numbers) -> str:
     """Return the numbers of symbols in words, with the arguments that have them."""
     return " and ".join(f"{symbol} is {found[symbol][0]} for {found[symbol][1]}" for symbol in sorted(symbols))
 
 
 def check_constraints(constraints: Iterable[str], found: Numbers) -> None:
-    """Raise a TypeError if a constraint does not hold whose symbols are known."""
+    """Raise a TypeError if a constraint on known symbols does not hold."""
     numbers = {symbol: number for symbol, (number, _) in found.items()}
     for constraint in constraints:
         left, comparison, right = sides_of(constraint)
         symbols = symbols_in(left) | symbols_in(right)
-        if symbols <= numbers.keys() and not _COMPARISONS[comparison](
-            number_of(left, numbers), number_of(right, numbers)
-        ):
-            raise TypeError(f"{told(symbols, found)}, and the function is for {constraint}.")
+        if not symbols <= numbers.keys():
+            continue
+        if not _COMPARISONS[comparison](number_of(left, numbers), number_of(right, numbers)):
+            raise TypeError(f"{symbol_values(symbols, found)}, and the function is for {constraint}.")

@@ -1,4 +1,4 @@
-"""What a header says: classes for its parts, and the strict reader that makes them of JSON."""
+"""The header of a file: classes for its parts, and the strict reader that makes them of JSON."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from jaxpr_artifact.dimensions import is_expression
-from jaxpr_artifact.errors import ArtifactError
+from jaxpr_artifact.files import ArtifactError
 
 #: A length, or the text of a symbolic one: ``"n"``, ``"2*n + 1"``.
 type Dimension = int | str
@@ -37,7 +37,7 @@ class Aval:
 
 @dataclass(frozen=True)
 class Argument:
-    """What a caller gives: a name, a dtype, a shape."""
+    """An array that a caller gives: name, dtype, shape."""
 
     name: str
     dtype: str
@@ -45,7 +45,7 @@ class Argument:
     is_key: bool = False
     """Whether it is a key of `jax.random`, as ``uint32[2]``."""
     by_value: bool = False
-    """Whether integers of other dtypes are taken, if the dtype has their values."""
+    """Whether integers of other dtypes are accepted, if the dtype has their values."""
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,15 @@ class Stored:
     output: int | None = None
     """The position of the result that is its next value."""
 
+    @property
+    def open_shape(self) -> tuple[Dimension, ...]:
+        """The shape of this value and of others in its place."""
+        return self.shape if self.symbolic is None else self.symbolic
+
 
 @dataclass(frozen=True)
 class Check:
-    """A run-time check: what is raised if it fails."""
+    """A run-time check: the exception that it raises."""
 
     type: str
     message: str
@@ -74,7 +79,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Program:
-    """A serialized program: a StableHLO artifact of that name, and what `jax.export.Exported` knows of it."""
+    """A serialized program: the member with its StableHLO artifact, and fields of `jax.export.Exported`."""
 
     member: str
     name: str
@@ -84,7 +89,10 @@ class Program:
     uses_global_constants: bool
     calling_convention: int
     vjp: Program | None = None
-    """The derivative: takes the inputs and cotangents of the inexact outputs, returns those of the inexact inputs but constants."""
+    """The derivative. It takes the inputs and cotangents of the inexact outputs.
+
+    It returns cotangents of the inexact inputs without the constants.
+    """
 
 
 @dataclass(frozen=True)
@@ -97,10 +105,11 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Header:
-    """What a file with one function says of itself: a file for JAX, or a ``.vmfb`` file of IREE.
+    """The header of a file with one function: a file for JAX, or a ``.vmfb`` file of IREE.
 
-    Programs take the arguments, the state and the constants, and return the outputs, the updates and, if there are checks, the number of
-    the first one that failed, or 0. IREE's one program has no name here, and the constants are part of it.
+    Programs take the arguments, the state and the constants. They return the outputs, the updates and, if there are
+    checks, the number of the first one that failed, or 0. IREE's one program has no name here, and contains the
+    constants.
     """
 
     name: str
@@ -109,7 +118,7 @@ class Header:
     constants: tuple[Stored, ...]
     outputs: tuple[Argument, ...]
     is_bare: bool
-    """Whether one output comes by itself, not in a list."""
+    """Whether a call returns its one output, not a list."""
     fixed: tuple[Fixed, ...]
     checks: tuple[Check, ...]
     constraints: tuple[str, ...]
@@ -118,12 +127,15 @@ class Header:
     versions: dict[str, str]
     note: str = ""
     key_of: tuple[int | None, ...] = ()
-    """For each output, the position of the key that it follows, among the arguments and the state, or None; empty if none follows one."""
+    """For each output, the position of the key that it follows, among the arguments and the state, or None.
+
+    Empty if no output follows a key.
+    """
     target: str = ""
-    """What IREE compiled the program for; nothing in a file for JAX."""
+    """The target that IREE compiled the program for; empty in a file for JAX."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return what `json` writes: the parts that files of this kind have."""
+        """Return an object for `json`: the parts that files of this kind have."""
         absent = OF_JAX if self.target else ("target",)
         return {name: value for name, value in asdict(self).items() if name not in absent}
 
@@ -134,17 +146,17 @@ class Header:
 
     @property
     def result_dtypes(self) -> list[str]:
-        """The dtypes of what a program returns: the outputs, the updates, and the code of the checks."""
-        parts: list[Argument | Stored] = [*self.outputs, *self.updated]
-        return [part.dtype for part in parts] + (["int32"] if self.checks else [])
+        """The dtypes of the results of a program: the outputs, the updates, and the code of the checks."""
+        updated, codes = [s.dtype for s in self.updated], ["int32"] if self.checks else []
+        return [a.dtype for a in self.outputs] + updated + codes
 
 
-#: The parts of a header that a file of IREE lacks, as JSON spells that there is nothing.
+#: The parts of a header that a file of IREE lacks, each empty.
 OF_JAX: Mapping[str, Any] = {"constants": [], "constraints": [], "platforms": [], "programs": {}, "key_of": []}
 
 
 class Misfit(Exception):
-    """A part of a header is not what it should be."""
+    """A part of a header is wrong."""
 
 
 def header_of(path: str | os.PathLike, value: Any) -> Header:
@@ -156,8 +168,7 @@ def header_of(path: str | os.PathLike, value: Any) -> Header:
         If a part is missing, unknown, of another type, or does not fit the others.
     """
     try:
-        header = decoded(Header, value, "header")
-        check_header(header)
+        check_header(header := decoded(Header, value, "header"))
     except Misfit as error:
         raise ArtifactError(path, f"The header is wrong: {error}.", "Export it again.") from None
     return header
@@ -172,39 +183,23 @@ def read_description[T](
     check: Callable[[T], None],
     absent: Mapping[str, Any] = MappingProxyType({}),
 ) -> T:
-    """Return what a program says of itself, by a text that travels with it.
+    """Return the description of a program, a dataclass, from its JSON text, or raise an ArtifactError.
 
-    Parameters
-    ----------
-    cls
-        A dataclass of what `decoded` takes.
-    path, text
-        The file, and the text in it.
-    says, remedy
-        For the errors: what the text would say, and what to do.
-    check
-        Raises a `Misfit` if the parts do not fit.
-    absent
-        The parts that such texts lack.
-
-    Raises
-    ------
-    ArtifactError
-        If there is no text, or its parts do not fit.
+    `says` and `remedy` are for the error: the topic of the text, and the advice. `check` raises a `Misfit`. Such texts
+    lack the parts `absent`.
     """
     if not isinstance(text, str):
         raise ArtifactError(path, f"The program does not say {says}.", remedy)
     try:
         value = json.loads(text)
-        found: T = decoded(cls, {**absent, **value} if isinstance(value, dict) else value, "description")
-        check(found)
+        check(found := decoded(cls, {**absent, **value} if isinstance(value, dict) else value, "description"))
     except (ValueError, RecursionError, Misfit) as error:
         raise ArtifactError(path, f"Its description is wrong: {error}.", remedy) from None
     return found
 
 
 def check_fixed(arrays: Iterable[Argument | Stored]) -> None:
-    """Raise a `Misfit` if arrays are none, or have lengths without a number."""
+    """Raise a `Misfit` unless arrays have dtypes, and numbers as lengths."""
     for a in arrays:
         check_aval(a.name, a.dtype, a.shape)
         if not all(isinstance(n, int) for n in a.shape):
@@ -218,16 +213,15 @@ def hints_of(cls: type) -> dict[str, Any]:
 
 
 def decoded(type_: Any, value: Any, where: str) -> Any:
-    """Return JSON as a value of a type: a class of this module, or what their fields are made of."""
+    """Return JSON as a value of a type: a dataclass, or a type of its fields."""
     if type_ is Dimension:
         type_ = int | str
     if is_dataclass(type_):
         return decoded_object(type_, value, where)
-    if isinstance(type_, types.UnionType) or get_origin(type_) is Union:
+    if isinstance(type_, types.UnionType):
         for option in get_args(type_):
-            if value is None if option is type(None) else value is not None and matches(option, value):
-                return None if value is None else decoded(option, value, where)
-        raise Misfit(f"{where} is {value!r:.80}")
+            if matches(option, value):
+                return decoded(option, value, where)
     if get_origin(type_) is tuple and isinstance(value, list):
         return tuple(decoded(get_args(type_)[0], x, f"{where}[{i}]") for i, x in enumerate(value))
     if get_origin(type_) is dict and isinstance(value, dict):
@@ -245,7 +239,10 @@ def matches(type_: Any, value: Any) -> bool:
 
 
 def decoded_object(cls: Any, value: Any, where: str) -> Any:
-    """Return a JSON object as an object of a class. Fields with defaults may be missing: files of older versions lack those of newer ones."""
+    """Return a JSON object as an object of a dataclass.
+
+    Fields with defaults may be missing, because files of older versions lack the newer fields.
+    """
     names = {f.name for f in fields(cls)}
     needed = {f.name for f in fields(cls) if f.default is MISSING}
     if not isinstance(value, dict) or not needed <= value.keys() <= names:
@@ -260,8 +257,8 @@ def check_header(header: Header) -> None:
         check_aval(given.name, given.dtype, given.shape)
     for part in (*header.state, *header.constants):
         check_aval(part.name, part.dtype, part.shape)
-        check_aval(part.name, part.dtype, part.shape if part.symbolic is None else part.symbolic)
-        if part.symbolic is not None and len(part.symbolic) != len(part.shape):
+        check_aval(part.name, part.dtype, part.open_shape)
+        if len(part.open_shape) != len(part.shape):
             raise Misfit(f"the state {part.name!r} has two ranks")
     for names in ([a.name for a in header.arguments], [s.name for s in header.state]):
         if len(set(names)) != len(names):
@@ -285,35 +282,28 @@ def check_header(header: Header) -> None:
 
 def check_keys(header: Header) -> None:
     """Raise a `Misfit` unless each output that follows a key is one."""
-    inputs: list[Argument | Stored] = [*header.arguments, *header.state]
-    keys = {i for i, given in enumerate(inputs) if given.is_key}
+    are_keys = [a.is_key for a in header.arguments] + [s.is_key for s in header.state]
     if header.key_of and len(header.key_of) != len(header.outputs):
         raise Misfit("it does not say of each output which key it follows")
     for output, i in zip(header.outputs, header.key_of, strict=False):
-        if i is not None and not (output.is_key and i in keys):
+        if i is not None and not (output.is_key and 0 <= i < len(are_keys) and are_keys[i]):
             raise Misfit(f"{output.name!r:.80} does not follow the key that it says")
 
 
 def check_programs(header: Header) -> None:
-    """Raise a `Misfit` unless each program takes and returns what the header says."""
+    """Raise a `Misfit` unless each program takes and returns the arrays of the header."""
     taken = [a.dtype for a in header.arguments] + [s.dtype for s in (*header.state, *header.constants)]
-    orders = []
-    for name, program in header.programs.items():
-        orders.append(
-            check_program(
-                name, program, taken, header.result_dtypes, range(len(taken) - len(header.constants), len(taken))
-            )
-        )
-    if len(set(orders)) != 1:
+    constants = range(len(taken) - len(header.constants), len(taken))
+    orders = {check_program(name, p, taken, header.result_dtypes, constants) for name, p in header.programs.items()}
+    if len(orders) != 1:
         raise Misfit("the programs have derivatives of different orders")
     for s in header.state:
-        shape = s.shape if s.symbolic is None else s.symbolic
-        if s.output is not None and header.programs["call"].outputs[s.output].shape != shape:
+        if s.output is not None and header.programs["call"].outputs[s.output].shape != s.open_shape:
             raise Misfit(f"the update of {s.name!r:.80} has another shape than the state")
 
 
 def check_program(name: str, program: Program, taken: list[str], given: list[str], constants: range) -> int:
-    """Raise a `Misfit` unless a program takes and returns these dtypes, and its derivatives fit; return how many it has."""
+    """Raise a `Misfit` unless a program and its derivatives take and return these dtypes. Return how many it has."""
     if [a.dtype for a in program.inputs] != taken or [a.dtype for a in program.outputs] != given:
         raise Misfit(f"the program {name!r} takes or returns something else")
     for aval in (*program.inputs, *program.outputs):
@@ -335,7 +325,7 @@ def is_inexact_dtype(dtype: str) -> bool:
 
 
 def check_aval(name: str, dtype: str, shape: tuple[Dimension, ...]) -> None:
-    """Raise a `Misfit` unless a dtype and a shape are ones."""
+    """Raise a `Misfit` unless a dtype and a shape are possible."""
     if dtype not in DTYPES:
         raise Misfit(f"{name} has the dtype {dtype!r:.80}")
     for n in shape:

@@ -10,16 +10,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpr_artifact.arguments import argument_of, like_key
-from jaxpr_artifact.container import mapped, read_container
-from jaxpr_artifact.describe import described
-from jaxpr_artifact.fork import jax_threads
+from jaxpr_artifact.descriptions import described, function_description
+from jaxpr_artifact.files import mapped, read_container
 from jaxpr_artifact.header import Argument, header_of
-from jaxpr_artifact.module_header import function_description
-from jaxpr_artifact.precision import with_x64_restored
 from jaxpr_artifact.program_function import ProgramFunction
 from jaxpr_artifact.programs import JaxPrograms
-from jaxpr_artifact.state import State
+from jaxpr_artifact.state import State, argument_of, like_key
+from jaxpr_artifact.threads import jax_threads, with_x64_restored
 
 #: dtypes that JAX narrows unless `jax_enable_x64` is set.
 WIDE = frozenset(["float64", "int64", "uint64", "complex128"])
@@ -28,15 +25,15 @@ WIDE = frozenset(["float64", "int64", "uint64", "complex128"])
 class LoadedFunction(ProgramFunction):
     """A function that `load` made of a file: call it with arguments by position or by name.
 
-    A call returns the outputs as NumPy arrays, after updates went into `state`. Inside JAX's transformations they are JAX arrays, as the
-    outputs of `jax`, and no check raises. What comes of a key is a key of its kind.
+    A call returns the outputs as NumPy arrays, after updates went into `state`. Inside JAX's transformations they are
+    JAX arrays, like the outputs of `jax`, and no check raises. An output that follows a key is a key of its kind.
 
     Attributes
     ----------
     header : Header
-        What the file says of it: names, dtypes, shapes, checks, platforms, versions.
+        The header of the file: names, dtypes, shapes, checks, platforms, versions.
     state : State
-        What it keeps between calls, by the names of the shared variables.
+        The values that it keeps between calls, by the names of the shared variables.
     """
 
     _backend: JaxPrograms
@@ -55,9 +52,10 @@ class LoadedFunction(ProgramFunction):
 
     @with_x64_restored
     def pure(self, state: Mapping[str, Any], /, *args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the outputs and the next state, as JAX arrays, for a state like `state`: for `jax.jit`, `jax.grad`, `jax.lax.scan`.
+        """Return the outputs and the next state, as JAX arrays, for a state like `state`.
 
-        Inside JAX's transformations nothing is raised by run-time checks; a call on arrays raises.
+        It is for `jax.jit`, `jax.grad`, `jax.lax.scan`. Inside JAX's transformations run-time checks do not raise; in a
+        call on arrays they do.
         """
         known = self.state.snapshot()
         if not isinstance(state, Mapping) or state.keys() != known.keys():
@@ -70,16 +68,19 @@ class LoadedFunction(ProgramFunction):
 
     @with_x64_restored
     def jax(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as JAX arrays, for the values that `state` has now; updates are dropped. For JAX's transformations.
+        """Return the outputs, as JAX arrays, for the present values of `state`; updates are dropped.
 
-        `jax.grad` works up to the ``vjp_order`` that the function was exported with, `jax.vmap` if it was exported with ``batched=True``.
+        It is for JAX's transformations. `jax.grad` works up to the ``vjp_order`` that the function was exported with,
+        `jax.vmap` if it was exported with ``batched=True``.
         """
         given = self._given(args, kwargs)
         return self._form.result(self._with_keys(self._run(given)[0], given))
 
     @with_x64_restored
     def batched(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs, as NumPy arrays, for arguments with one more axis, the first. One without it is the same in each row.
+        """Return the outputs, as NumPy arrays, for arguments with one more axis, the first.
+
+        An argument without it is the same in each row.
 
         Raises
         ------
@@ -97,31 +98,30 @@ class LoadedFunction(ProgramFunction):
         ]
         if arguments == list(self.header.arguments):
             names = ", ".join(a.name for a in arguments)
-            raise TypeError(
-                f"No argument has the axis of the batch: give at least one of {names} one more axis, the first."
-            )
+            remedy = f"give at least one of {names} one more axis, the first"
+            raise TypeError(f"No argument has the axis of the batch: {remedy}.")
         self._check_sizes(arguments, values, present)
         outputs, _ = self._results("batched", [*values, *present.values()])
         return self._form.result(self._returned(outputs, given))
 
     @property
     def stablehlo(self) -> str:
-        """The program as StableHLO text, for the lengths that the file leaves open. Its locations name PyTensor's nodes."""
+        """The program as StableHLO text, for open lengths. Its locations name PyTensor's nodes."""
         jax_threads.check()
         return self._backend.exported.mlir_module()
 
     @with_x64_restored
     def trace(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Return the program for the shapes of arguments as JAX's `jax.stages.Traced`, of which `lower` and `compile` make the next ones.
+        """Return the program for the shapes of arguments as a `jax.stages.Traced`, which has `lower` and `compile`.
 
-        Arguments may be left out where the file fixes all shapes. The program takes the state after the arguments, then large constants.
+        Arguments may be left out where the file fixes all shapes. The program takes the arguments, then the state, then
+        large constants.
         """
         if args or kwargs:
             values = self._taken(self.header.arguments, self._given(args, kwargs), self.state.snapshot())
         elif any(isinstance(n, str) for a in self.header.arguments for n in a.shape):
-            raise TypeError(
-                f"The lengths of the arguments are open: give examples of {', '.join(self.__signature__.parameters)}."
-            )
+            names = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"The lengths of the arguments are open: give examples of {names}.")
         else:
             values = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in self.header.arguments]
         with jax.enable_x64(True):
@@ -131,8 +131,9 @@ class LoadedFunction(ProgramFunction):
     def _converted(self, arguments: Sequence[Argument], given: Sequence[Any]) -> list[Any]:
         if self._is_wide and not jax.config.jax_enable_x64 and is_traced(given):
             raise TypeError(
-                f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32: call the"
-                " transformation inside `with jax.enable_x64(True):`, or set `jax.config.update('jax_enable_x64', True)`."
+                f"{self.header.name} computes with 64 bits, and inside this JAX transformation its arguments have 32:"
+                " call the transformation inside `with jax.enable_x64(True):`, or set"
+                " `jax.config.update('jax_enable_x64', True)`."
             )
         return super()._converted(arguments, given)
 
@@ -140,7 +141,8 @@ class LoadedFunction(ProgramFunction):
         if is_traced([*values, *updates.values()]):
             raise TypeError(
                 f"{self.__name__} updates {', '.join(updates)}, which is no part of JAX's transformations: call"
-                f" {self.__name__}.pure(state, ...), which returns the next state, or {self.__name__}.jax(...), which drops updates."
+                f" {self.__name__}.pure(state, ...), which returns the next state, or {self.__name__}.jax(...), which"
+                " drops updates."
             )
         super()._keep(updates, values)
 
@@ -153,7 +155,7 @@ class LoadedFunction(ProgramFunction):
         return self._with_keys(arrays, given)
 
     def _with_keys(self, outputs: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-        """Return the outputs, where a key that follows one of what is given is of its kind."""
+        """Return the outputs, where a key that follows a given one is of its kind."""
         found = list(outputs)
         for place, i in enumerate(self.header.key_of):
             if i is not None and i < len(given):
@@ -161,12 +163,12 @@ class LoadedFunction(ProgramFunction):
         return found
 
     def __getattr__(self, name: str) -> Any:
-        """Refuse, in a forked process, what is asked of a function that `restored` has not loaded."""
+        """Raise an error in a forked process, where `restored` has not loaded the function."""
         jax_threads.check()
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __reduce__(self) -> tuple:
-        """Return the contents of the file and the state as it is now: a pickle needs no file, whatever is at its path later."""
+        """Return the contents of the file and the present state: a pickle does not need the file."""
         return restored, (self.path, bytes(self._data), self.state.changes())
 
     def __copy__(self) -> LoadedFunction:
@@ -186,7 +188,8 @@ class LoadedFunction(ProgramFunction):
 def restored(path: str, data: bytes | memoryview, state: Mapping[str, Any], verify: bool = True) -> LoadedFunction:
     """Return a function from the contents of its file, with a state.
 
-    In a forked process it is not loaded, and refuses to be called. (An error here would end a worker of `multiprocessing.Pool`, which waits forever then.)
+    In a forked process it is not loaded, and refuses to be called. (An error here would end a worker of
+    `multiprocessing.Pool`, which would then wait forever.)
     """
     if jax_threads.has_no_threads:
         return object.__new__(LoadedFunction)

@@ -1,4 +1,4 @@
-"""`load`: what is in a file, of whichever kind that this package reads."""
+"""`load`: the function or module in a file, of any kind that this package reads."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jaxpr_artifact.container import MAGIC
-from jaxpr_artifact.describe import described, described_module
-from jaxpr_artifact.iree import IreeFunction, IreeModule
-from jaxpr_artifact.iree_program import DEVICE, IreeProgram
+from jaxpr_artifact.descriptions import described, described_module
+from jaxpr_artifact.files import MAGIC
+from jaxpr_artifact.iree import DEVICE, IreeFunction, IreeModule, IreeProgram
 from jaxpr_artifact.loaded import LoadedFunction
 
-#: The first bytes of a ZIP archive, as which IREE's compiler writes programs.
+#: The first bytes of a ZIP archive, the format of the programs of IREE's compiler.
 ARCHIVE = b"PK\x03\x04"
 
 
@@ -28,11 +27,11 @@ def load(
     Parameters
     ----------
     path : str or os.PathLike
-        A file of `pytensor_jaxpr_linker.export`, or a ``.vmfb`` file, of `pytensor_jaxpr_linker.Module.save`, too, which needs IREE's
-        runtime. What is in it decides, not its name. Leave it as it is while it is in use: its arrays are mapped into memory. (An export
-        to the same path makes a new file.)
+        A file of `pytensor_jaxpr_linker.export`, or a ``.vmfb`` file, which `pytensor_jaxpr_linker.Module.save` writes,
+        too, and which needs IREE's runtime. Its contents decide, not its name. Leave it as it is while it is in use:
+        its arrays are mapped into memory. (An export to the same path makes a new file.)
     verify : bool
-        Whether to compare the checksums of stored arrays, which reads them; those of the programs are always compared.
+        Whether to compare the checksums of stored arrays, which reads them; checksums of programs are always compared.
     device : str
         Where a ``.vmfb`` file runs, see `load_iree`. Others run where JAX computes.
     parameters : str or os.PathLike
@@ -41,12 +40,13 @@ def load(
     Returns
     -------
     LoadedFunction, IreeFunction or IreeModule
-        A function is called by position or by name; the functions of a module are its attributes. ``print`` says what it was made of.
+        A function is called by position or by name; the functions of a module are its attributes. ``print`` describes
+        it.
 
     Raises
     ------
     ArtifactError
-        If the file is damaged, truncated, no artifact, or one of a version that this package does not read.
+        If the file is damaged, truncated, not an artifact, or of a version that this package does not read.
     OSError
         If the file can't be read.
 
@@ -67,43 +67,41 @@ def load(
     TypeError: scale has 0 axes, (), and its value has shape (1,).
     """
     if is_iree_file(path):
-        return loaded_by_iree(IreeProgram(path, DEVICE if device is None else device), parameters, verify)
+        program = IreeProgram(path, DEVICE if device is None else device)
+        if program.is_module:
+            return IreeModule(program, parameters, verify)
+        if parameters is not None:
+            raise TypeError(f"parameters={parameters!r} is for modules, and {program.path} is one function.")
+        return IreeFunction(program)
     for option, given in (("device", device), ("parameters", parameters)):
         if given is not None:
-            raise TypeError(
-                f"{option}={given!r} is for .vmfb files, and {os.fspath(path)} is none: JAX runs it on its own devices."
-            )
+            what = f"{option}={given!r} is for .vmfb files, and {os.fspath(path)} is none"
+            raise TypeError(f"{what}: JAX runs it on its own devices.")
     return LoadedFunction(path, verify)
 
 
-def loaded_by_iree(program: IreeProgram, parameters: str | os.PathLike | None, verify: bool) -> Any:
-    """Return the function or the module that a program is."""
-    if program.is_module:
-        return IreeModule(program, parameters, verify)
-    if parameters is not None:
-        raise TypeError(f"parameters={parameters!r} is for modules, and {program.path} is one function.")
-    return IreeFunction(program)
-
-
 def load_iree(path: str | os.PathLike, *, device: str = DEVICE) -> IreeFunction:
-    """Return the function in a ``.vmfb`` file that `pytensor_jaxpr_linker.export` wrote. It needs IREE's runtime and no compiler.
+    """Return the function in a ``.vmfb`` file of `pytensor_jaxpr_linker.export`.
+
+    It needs IREE's runtime and no compiler.
 
     Parameters
     ----------
     path : str or os.PathLike
         The file. It is mapped into memory; an export to the same path makes a new file.
     device : str
-        Where it runs, as ``iree-run-module --device`` takes it: "local-task" uses all cores, "local-sync" the thread of the caller.
+        Where it runs, as ``iree-run-module --device`` takes it: "local-task" uses all cores, "local-sync" the thread of
+        the caller.
 
     Returns
     -------
     IreeFunction
-        Call it by position or by name. ``print`` says what it was made of.
+        Call it by position or by name. ``print`` describes it.
 
     Raises
     ------
     ArtifactError
-        If the file is damaged, of another machine, or no file of this package.
+        If the file is damaged, of another machine, or not a file of this package.
     ImportError
         If the runtime is not installed.
 
@@ -135,18 +133,20 @@ def load_iree_module(
     device: str = DEVICE,
     verify: bool = True,
 ) -> IreeModule:
-    """Return the module in a ``.vmfb`` file that `pytensor_jaxpr_linker.Module.save` wrote. It needs IREE's runtime and no compiler.
+    """Return the module in a ``.vmfb`` file of `pytensor_jaxpr_linker.Module.save`.
+
+    It needs IREE's runtime and no compiler.
 
     Parameters
     ----------
     path : str or os.PathLike
         The file. It is mapped into memory, like its parameters.
     parameters : str or os.PathLike
-        The file of its parameters, by default the one of the same name that ends with ``.irpa`` or ``.safetensors``.
+        The file of its parameters, by default with the same name, but ending with ``.irpa`` or ``.safetensors``.
     device : str
         Where it runs, as ``iree-run-module --device`` takes it.
     verify : bool
-        Whether to compare the checksums of the parameters, which reads them; that of the program is always compared.
+        Whether to compare the checksums of the parameters, which reads them. The program's is always compared.
 
     Returns
     -------
@@ -156,7 +156,7 @@ def load_iree_module(
     Raises
     ------
     ArtifactError
-        If a file is damaged, missing, of another machine, or no module of this package.
+        If a file is damaged, missing, of another machine, or not a module of this package.
     ImportError
         If the runtime is not installed.
 
@@ -178,7 +178,7 @@ def load_iree_module(
 
 
 def description_of(path: str | os.PathLike) -> str:
-    """Return what a file was made of. A program of IREE may be one for another machine."""
+    """Return the description of a file. A program of IREE may be for another machine."""
     if not is_iree_file(path):
         return str(LoadedFunction(path))
     program = IreeProgram(path)
@@ -186,7 +186,7 @@ def description_of(path: str | os.PathLike) -> str:
 
 
 def is_iree_file(path: str | os.PathLike) -> bool:
-    """Return whether IREE's compiler wrote a file: by what it begins with, or by its name if that says nothing."""
+    """Return whether IREE's compiler wrote a file: by its first bytes, or by its name if they do not decide."""
     with open(path, "rb") as file:
         start = file.read(len(MAGIC))
     return start != MAGIC and (start.startswith(ARCHIVE) or Path(path).suffix == ".vmfb")

@@ -1,4 +1,4 @@
-"""`ProgramFunction`: a function whose program a backend runs, JAX or IREE, and `TreeCall`: how such a function is called."""
+"""`ProgramFunction`: a function whose program a backend runs, JAX or IREE; and `TreeCall`: its form of a call."""
 
 from __future__ import annotations
 
@@ -12,25 +12,22 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
-from jaxpr_artifact.arguments import check_sizes, taken
-from jaxpr_artifact.fork import Threads
+from jaxpr_artifact.descriptions import FunctionDescription
 from jaxpr_artifact.header import Argument, Check
-from jaxpr_artifact.module_header import FunctionDescription
-from jaxpr_artifact.precision import with_x64, with_x64_restored
-from jaxpr_artifact.state import State
-from jaxpr_artifact.tree_description import tree_like
-from jaxpr_artifact.trees import leaves_like, level, with_leaves
+from jaxpr_artifact.state import State, check_sizes, taken
+from jaxpr_artifact.threads import Threads, with_x64, with_x64_restored
+from jaxpr_artifact.trees import leaves_like, level, tree_like, with_leaves
 
 
 class TreeCall:
-    """How a function is called.
+    """The form of the calls of a function.
 
     Parameters
     ----------
     name
-        What errors call it.
+        The function's name in errors.
     arguments
-        A tree for each argument by its name, whose leaves may be anything.
+        A tree for each argument by its name; leaves may be any objects.
     returned
         The tree of the outputs.
     """
@@ -46,7 +43,7 @@ class TreeCall:
         return f"{self.name}{self.signature}"
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what is given for each array among the arguments, in order, or raise a TypeError."""
+        """Return the value of each array among the arguments, in order, or raise a TypeError."""
         if kwargs or len(args) != len(self._arguments):
             try:
                 args = self.signature.bind(*args, **kwargs).args
@@ -65,12 +62,12 @@ class TreeCall:
 
 
 class Backend(Protocol):
-    """What runs the programs of a file.
+    """It runs the programs of a file.
 
     Attributes
     ----------
     threads
-        Whether it can run in this process.
+        They say whether it can run in this process.
     takes_turns
         Whether it runs one program at a time.
     """
@@ -86,24 +83,19 @@ class Backend(Protocol):
 class ProgramFunction:
     """A function whose program a backend runs: the function of a file, or one of a module in a file.
 
-    The program takes the arguments and the state that Python holds. It returns the outputs, the next values of that state, and the code of
-    the checks.
+    The program takes the arguments and the state that Python holds. It returns the outputs, the next values of that
+    state, and the code of the checks.
 
     Attributes
     ----------
     description : FunctionDescription
-        What the file says of it.
+        Its description in the file.
     state : State
-        What it keeps between calls, where Python holds that.
+        The values that it keeps between calls, where Python holds them.
     """
 
     def __init__(
-        self,
-        description: FunctionDescription,
-        backend: Backend,
-        program: str,
-        state: State,
-        constraints: Sequence[str] = (),
+        self, description: FunctionDescription, backend: Backend, program: str, state: State, constraints: Sequence[str]
     ):
         self.description, self.state = description, state
         self._backend, self._program, self._constraints = backend, program, constraints
@@ -127,7 +119,7 @@ class ProgramFunction:
         TypeError
             If arguments do not fit, before anything runs.
         Exception
-            What a run-time check of the graph raises. The state keeps its values.
+            The exception of a run-time check of the graph. The state keeps its values.
         """
         return self._form.result(self._flat(self._given(args, kwargs)))
 
@@ -138,8 +130,8 @@ class ProgramFunction:
         return self._flat(given)
 
     def _given(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        """Return what is given for each array among the arguments."""
-        self._backend.threads.check()  # before the caller waits for a lock that another thread held when the process was forked
+        """Return the value of each array among the arguments."""
+        self._backend.threads.check()  # before the caller waits for a lock that another thread held at the fork
         return self._form.arrays(args, kwargs)
 
     def _flat(self, given: Sequence[Any]) -> list[Any]:
@@ -151,11 +143,11 @@ class ProgramFunction:
         return self._returned(outputs, given)
 
     def _keep(self, updates: Mapping[str, Any], values: Sequence[Any]) -> None:
-        """Put updates into the state. The values are those that the call took and returns."""
+        """Put updates into the state. `values` are the values that the call took and returns."""
         self.state.replace(updates)
 
     def _returned(self, outputs: list[Any], given: Sequence[Any]) -> list[Any]:
-        """Return the outputs as a caller gets them."""
+        """Return the outputs for the caller."""
         return outputs
 
     def _run(self, given: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -167,23 +159,23 @@ class ProgramFunction:
     def _taken(
         self, arguments: Sequence[Argument], given: Sequence[Any], present: Mapping[str, Any] = MappingProxyType({})
     ) -> list[Any]:
-        """Return what is given as arrays that the arguments can have, beside the present values of the state."""
+        """Return values as arrays that fit the arguments and the present values of the state."""
         values = self._converted(arguments, given)
         self._check_sizes(arguments, values, present)
         return values
 
     @with_x64
     def _converted(self, arguments: Sequence[Argument], given: Sequence[Any]) -> list[Any]:
-        """Return what is given as arrays of the dtypes of the arguments."""
+        """Return values as arrays of the dtypes of the arguments."""
         return [taken(a, value) for a, value in zip(arguments, given, strict=True)]
 
     def _check_sizes(self, arguments: Sequence[Argument], values: Sequence[Any], present: Mapping[str, Any]) -> None:
-        """Check the lengths of values, beside the present values of the state."""
-        beside = self.state.open_arguments if present else []
-        check_sizes([*arguments, *beside], [*values, *(present[a.name] for a in beside)], self._constraints)
+        """Check the lengths of values together with the present values of the state."""
+        kept = self.state.open_arguments if present else []
+        check_sizes([*arguments, *kept], [*values, *(present[a.name] for a in kept)], self._constraints)
 
     def _results(self, program: str, operands: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Run a program; return the outputs and the updates, or raise what a check raises."""
+        """Run a program; return the outputs and the updates, or raise the exception of a check."""
         results = self._backend.run(program, operands)
         if (checks := self.description.checks) and not isinstance(results[-1], jax.core.Tracer):
             codes = np.asarray(results[-1])

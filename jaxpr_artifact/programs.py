@@ -1,8 +1,11 @@
 """Programs between `jax.export` and a file.
 
-JAX writes an `Exported` with the package ``flatbuffers``, which it does not require. Here its one large part, a portable artifact of
-StableHLO, is a member of the file, and what else it has stands in the header: so a reader needs JAX alone, and any tool for StableHLO
-reads the member. This module alone knows the fields of `jax.export.Exported`, some of which are not public.
+JAX writes an `Exported` with the package ``flatbuffers``, which it does not require. Here its one large part, a
+portable artifact of StableHLO, is a member of the file, and its other parts stand in the header: a reader needs JAX
+alone, and any tool for StableHLO reads the member. Only this module knows the fields of `Exported`, some of them
+private.
+
+A program becomes a JAX function whose `jax.grad` and `jax.vmap` call the programs of derivatives and batches.
 """
 
 from __future__ import annotations
@@ -15,15 +18,137 @@ import jax
 import numpy as np
 from jax import export
 
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.fork import jax_threads
-from jaxpr_artifact.functions import function_of, with_shared
+from jaxpr_artifact.files import ArtifactError
 from jaxpr_artifact.header import Argument, Aval, Header, Program, Stored
-from jaxpr_artifact.precision import with_x64
+from jaxpr_artifact.threads import jax_threads, with_x64
+
+#: The highest order of derivatives that an artifact has programs for.
+MOST_DERIVATIVES = 2
+
+
+def function_of(
+    programs: Sequence[export.Exported],
+    batched: Sequence[export.Exported],
+    has_batch: Sequence[bool],
+    constants: range,
+    order: int = 0,
+) -> Callable[..., Any]:
+    """Return the first of some programs as a JAX function.
+
+    Parameters
+    ----------
+    programs
+        A program and its derivatives. Each takes the operands of the one before, and cotangents of its inexact results;
+        it returns cotangents of the inexact operands, without constants.
+    batched
+        The same over a batch, or empty.
+    has_batch
+        Which operands of the first program have the axis of a batch in the batched one.
+    constants
+        The positions of operands that are constants.
+    order
+        The order of the derivative that the first program is.
+    """
+    program, *derivatives = programs
+    call = over_batches(program, batched[0] if batched else None, has_batch)
+    of = [i for i, aval in enumerate(program.out_avals) if is_inexact(aval)]
+    wrt = [i for i, aval in enumerate(program.in_avals) if is_inexact(aval) and i not in constants]
+
+    def no_pullback(*_: Any) -> Any:
+        remedy = (
+            f"export it with vjp_order={order + 1}, if JAX is to differentiate it further"
+            if order < MOST_DERIVATIVES
+            else "no artifact has more. Export a gradient that pytensor.grad makes as a function of its own"
+        )
+        name = program.fun_name
+        raise TypeError(f"The function {name!r} was exported with derivatives up to order {order}: {remedy}.")
+
+    more = [*has_batch, *[True] * len(of)]
+    pullback = function_of(derivatives, batched[1:], more, constants, order + 1) if derivatives else no_pullback
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        return function(*args), args  # not `call`: a second derivative differentiates this
+
+    def backward(args: Any, cotangents: Sequence[Any]) -> tuple:
+        found = dict(zip(wrt, pullback(*args, *[cotangents[i] for i in of]), strict=True))
+        return tuple(found.get(i) for i in range(len(args)))
+
+    function = jax.custom_vjp(lambda *args: call(*args))
+    function.defvjp(forward, backward)
+    return function
+
+
+def over_batches(
+    program: export.Exported, batched: export.Exported | None, has_batch: Sequence[bool]
+) -> Callable[..., Any]:
+    """Return a program as a function whose `jax.vmap` calls the batched one, or raises an error without one."""
+
+    @jax.custom_batching.custom_vmap
+    def call(*args: Any) -> Any:
+        return program.call(*args)
+
+    if batched is None:
+
+        @call.def_vmap
+        def _(*_: Any) -> Any:
+            raise NotImplementedError(
+                f"The function {program.fun_name!r} was exported without a batched program: export it with"
+                " batched=True for jax.vmap."
+            )
+
+        return call
+
+    @jax.custom_batching.custom_vmap
+    def call_batched(*args: Any) -> Any:
+        return batched.call(*args)
+
+    @call.def_vmap
+    def _(size: int, in_batched: Sequence[bool], *args: Any) -> tuple[Any, Any]:
+        results = call_batched(*rows(has_batch, size, in_batched, args))
+        return results, jax.tree.map(lambda _: True, results)
+
+    @call_batched.def_vmap
+    def _(size: int, in_batched: Sequence[bool], *args: Any) -> tuple[Any, Any]:
+        """Make one axis of two."""
+        operands = rows(has_batch, size, in_batched, args)
+        inner = next(x.shape[1] for x, may in zip(operands, has_batch, strict=True) if may)
+        flat = [x.reshape(-1, *x.shape[2:]) if may else x for x, may in zip(operands, has_batch, strict=True)]
+        results = jax.tree.map(lambda x: x.reshape(size, inner, *x.shape[1:]), call_batched(*flat))
+        return results, jax.tree.map(lambda _: True, results)
+
+    return call
+
+
+def with_shared(batched: export.Exported, has_batch: Sequence[bool]) -> Callable[..., Any]:
+    """Return a batched program as a function. An operand that lacks the axis of the batch is the same in each row."""
+
+    def call(*args: Any) -> Any:
+        in_batched = [
+            may and x.ndim == len(aval.shape) for x, aval, may in zip(args, batched.in_avals, has_batch, strict=True)
+        ]
+        size = next(x.shape[0] for x, is_batched in zip(args, in_batched, strict=True) if is_batched)
+        return batched.call(*rows(has_batch, size, in_batched, args))
+
+    return call
+
+
+def rows(has_batch: Sequence[bool], size: int, in_batched: Sequence[bool], args: Sequence[Any]) -> list[Any]:
+    """Return the operands, with the axis of the batch where the batched program takes it."""
+    if any(is_batched and not may for is_batched, may in zip(in_batched, has_batch, strict=True)):
+        raise NotImplementedError("A loaded function can be batched over its arguments (jax.vmap), not over its state.")
+    return [
+        jax.numpy.broadcast_to(x, (size, *x.shape)) if may and not is_batched else x
+        for x, is_batched, may in zip(args, in_batched, has_batch, strict=True)
+    ]
+
+
+def is_inexact(aval: Any) -> bool:
+    """Return whether an array has real or complex numbers."""
+    return jax.numpy.issubdtype(aval.dtype, jax.numpy.inexact)
 
 
 def aval_of(aval: Any) -> Aval:
-    """Return what the header says of an array."""
+    """Return shape and dtype of an array for the header."""
     return Aval(np.dtype(aval.dtype).name, shape_of(aval.shape))
 
 
@@ -33,17 +158,16 @@ def shape_of(shape: Sequence[Any]) -> tuple[int | str, ...]:
 
 
 def argument_like(name: str, aval: Any, is_key: bool = False, by_value: bool = False) -> Argument:
-    """Return what a header says of an argument or a result with this name."""
+    """Return the description of an argument or a result with this name."""
     return Argument(name, np.dtype(aval.dtype).name, shape_of(aval.shape), is_key, by_value)
 
 
 def to_program(exported: export.Exported, member: str, vjp: Program | None, members: dict[str, Any]) -> Program:
-    """Return what the header says of a program, and add its bytes to the members. `vjp` is its derivative."""
+    """Return the description of a program, and add its bytes to the members. `vjp` is its derivative."""
     odd = (*exported.ordered_effects, *exported.unordered_effects, *exported.disabled_safety_checks)
     if odd or exported.nr_devices != 1:
-        raise ValueError(
-            f"A program with effects, or for several devices, can't be exported: {odd or exported.nr_devices}."
-        )
+        found = odd or exported.nr_devices
+        raise ValueError(f"A program with effects, or for several devices, can't be exported: {found}.")
     members[member] = exported.mlir_module_serialized
     return Program(
         member,
@@ -57,21 +181,6 @@ def to_program(exported: export.Exported, member: str, vjp: Program | None, memb
     )
 
 
-def from_programs(
-    path: str | os.PathLike,
-    program: Program | None,
-    members: Mapping[str, memoryview],
-    platforms: Sequence[str],
-    constraints: Sequence[str],
-) -> list[export.Exported]:
-    """Return a program and its derivatives, as JAX calls them."""
-    found = []
-    while program is not None:
-        found.append(from_program(path, program, members, platforms, constraints))
-        program = program.vjp
-    return found
-
-
 def from_program(
     path: str | os.PathLike,
     program: Program,
@@ -79,22 +188,14 @@ def from_program(
     platforms: Sequence[str],
     constraints: Sequence[str],
 ) -> export.Exported:
-    """Return a program that JAX calls.
-
-    Raises
-    ------
-    ArtifactError
-        If this JAX does not take it.
-    """
-    lowest, highest = (
-        export.minimum_supported_calling_convention_version,
-        export.maximum_supported_calling_convention_version,
-    )
+    """Return a program that JAX calls, or raise an ArtifactError if this JAX does not take it."""
+    lowest = export.minimum_supported_calling_convention_version
+    highest = export.maximum_supported_calling_convention_version
     if not lowest <= program.calling_convention <= highest:
         raise ArtifactError(
             path,
-            f"Its programs have version {program.calling_convention} of JAX's calling convention, and JAX {jax.__version__}"
-            f" takes {lowest} to {highest}.",
+            f"Its programs have version {program.calling_convention} of JAX's calling convention, and JAX"
+            f" {jax.__version__} takes {lowest} to {highest}.",
             "Install a JAX of the version that made it, which `inspect` prints, or export it again.",
         )
     if program.member not in members:
@@ -126,11 +227,12 @@ def from_program(
 
 
 def check_calls(path: str | os.PathLike, program: Program, found: export.Exported) -> None:
-    """Raise an ArtifactError if a program is no StableHLO, or would call a Python function of this process."""
+    """Raise an ArtifactError if a program is not StableHLO, or would call a Python function of this process."""
     try:
         lines = found.mlir_module().splitlines()
     except Exception as error:
-        what = f"The program {program.member!r:.80} is none that JAX {jax.__version__} reads: {str(error).splitlines()[0]:.200}."
+        why = f"{str(error).splitlines()[0]:.200}"
+        what = f"The program {program.member!r:.80} is none that JAX {jax.__version__} reads: {why}."
         raise ArtifactError(path, what, "Install the JAX that made it, or a newer one.") from None
     if calls := [line for line in lines if "custom_call" in line and "callback" in line.lower()]:
         what = f"The program {program.member!r:.80} calls Python: {calls[0].strip():.80}."
@@ -138,21 +240,17 @@ def check_calls(path: str | os.PathLike, program: Program, found: export.Exporte
 
 
 def avals_of(path: str | os.PathLike, program: Program, constraints: Sequence[str]) -> tuple[tuple, tuple]:
-    """Return the abstract values that a program takes and returns, whose symbols are those of one scope."""
+    """Return the abstract values that a program takes and returns, with symbols of one scope."""
     try:
         scope = export.SymbolicScope(constraints)
-        inputs, outputs = (
-            tuple(
-                jax.core.ShapedArray(
-                    export.symbolic_shape(", ".join(map(str, a.shape)), scope=scope), np.dtype(a.dtype)
-                )
-                for a in avals
-            )
-            for avals in (program.inputs, program.outputs)
-        )
+
+        def aval(a: Aval) -> jax.core.ShapedArray:
+            shape = export.symbolic_shape(", ".join(map(str, a.shape)), scope=scope)
+            return jax.core.ShapedArray(shape, np.dtype(a.dtype))
+
+        return tuple(map(aval, program.inputs)), tuple(map(aval, program.outputs))
     except Exception as error:  # JAX's parser of dimensions raises several types
         raise ArtifactError(path, f"JAX does not read the shapes in the header: {error}.", "Export it again.") from None
-    return inputs, outputs
 
 
 class JaxPrograms:
@@ -171,10 +269,13 @@ class JaxPrograms:
     threads, takes_turns = jax_threads, False
 
     def __init__(self, path: str | os.PathLike, header: Header, members: Mapping[str, memoryview]):
-        exported = {
-            name: from_programs(path, program, members, header.platforms, header.constraints)
-            for name, program in header.programs.items()
-        }
+        exported: dict[str, list[export.Exported]] = {}
+        for name, program in header.programs.items():
+            exported[name] = found = []
+            following: Program | None = program
+            while following is not None:
+                found.append(from_program(path, following, members, header.platforms, header.constraints))
+                following = following.vjp
         self.exported = exported["call"][0]
         has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
         constants = range(len(has_batch) - len(header.constants), len(has_batch))
@@ -197,7 +298,6 @@ def array_of(path: str | os.PathLike, stored: Stored, members: Mapping[str, memo
     dtype, count = np.dtype(stored.dtype), int(np.prod([1, *stored.shape], dtype=object))
     data = members.get(stored.member)
     if data is None or len(data) != count * dtype.itemsize:
-        raise ArtifactError(
-            path, f"The array {stored.name!r:.80} is not in the file as the header says.", "Export it again."
-        )
+        what = f"The array {stored.name!r:.80} is not in the file as the header says."
+        raise ArtifactError(path, what, "Export it again.")
     return np.frombuffer(data, dtype).reshape(stored.shape)

@@ -1,17 +1,26 @@
-"""Trees of arrays, or of what stands for them: dicts, sequences, named tuples, dataclasses, and what else JAX knows as a tree."""
+"""Trees of arrays, or of objects that stand for arrays, and `TreeDescription`: the form of a tree, as JSON has it.
+
+Nodes are dicts, sequences, named tuples, dataclasses, and other nodes that JAX knows.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, is_dataclass
+import keyword
+from collections import namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from types import NoneType
 from typing import Any, NamedTuple
 
 import jax
 
+from jaxpr_artifact.header import Misfit
+
 
 class Level(NamedTuple):
-    """A node of a tree: the names of its children, the children, and what makes a node like it of others."""
+    """A node of a tree: the names of its children, the children, and a function that rebuilds it with others."""
 
     names: list[str]
     children: list[Any]
@@ -27,19 +36,18 @@ def level(node: Any) -> Level | None:
     if not is_dataclass(node) or isinstance(node, type):
         return None
     names = [f.name for f in fields(node)]
-    return Level(names, [getattr(node, name) for name in names], lambda found: with_fields(node, names, found))
 
+    def rebuild(values: Sequence[Any]) -> Any:
+        found = copy.copy(node)  # without its own checks: values may stand for others
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(found, name, value)
+        return found
 
-def with_fields(node: Any, names: Sequence[str], values: Sequence[Any]) -> Any:
-    """Return a copy of a dataclass with these values, whatever its own checks say of them: they may stand for others."""
-    found = copy.copy(node)
-    for name, value in zip(names, values, strict=True):
-        object.__setattr__(found, name, value)
-    return found
+    return Level(names, [getattr(node, name) for name in names], rebuild)
 
 
 def dotted(*parts: str) -> str:
-    """Return the name of what is inside something: ``layers.0.w``."""
+    """Return the name of a part: ``layers.0.w``."""
     return ".".join(part for part in parts if part)
 
 
@@ -62,7 +70,7 @@ def with_leaves(tree: Any, values: Iterator[Any]) -> Any:
 def leaves_like(declared: Any, given: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
     """Yield name, declared leaf and given value of each leaf of a declared tree.
 
-    Only names count: a dict may stand for a named tuple. What is declared as one leaf is not looked into.
+    Only names count: a dict may stand for a named tuple. A value for a declared leaf may be a tree.
 
     Raises
     ------
@@ -77,6 +85,76 @@ def leaves_like(declared: Any, given: Any, name: str) -> Iterator[tuple[str, Any
     known = dict(zip(found.names, found.children, strict=True)) if found else {}
     if found is None or known.keys() != set(wanted.names):
         what = f"has {', '.join(found.names) or 'nothing'}" if found else f"is {type(given).__name__}"
-        raise TypeError(f"{name} is a tree of {', '.join(wanted.names) or 'nothing'}, and what is given {what}.")
+        raise TypeError(f"{name} is a tree of {', '.join(wanted.names) or 'nothing'}, and the given value {what}.")
     for part, child in zip(wanted.names, wanted.children, strict=True):
         yield from leaves_like(child, known[part], dotted(name, part))
+
+
+@dataclass(frozen=True)
+class TreeDescription:
+    """A node of a tree. A child that is None is an array.
+
+    Attributes
+    ----------
+    kind
+        "dict", "list", "tuple" or "none" are Python's. A "record" has names for its parts: a named tuple, a dataclass,
+        or another node.
+    name
+        The name of the class of a record, otherwise empty.
+    names, children
+        The names of the children, and the children.
+    """
+
+    kind: str
+    name: str
+    names: tuple[str, ...]
+    children: tuple[TreeDescription | None, ...]
+
+
+def described_tree(tree: Any) -> TreeDescription | None:
+    """Return the form of a tree, or None for an array."""
+    inner = level(tree)
+    if inner is None:
+        return None
+    is_record = hasattr(tree, "_fields") and isinstance(tree, tuple)
+    kind = next((k for k, cls in KINDS.items() if isinstance(tree, cls) and not is_record), "record")
+    name = type(tree).__name__ if kind == "record" else ""
+    return TreeDescription(kind, name, tuple(inner.names), tuple(map(described_tree, inner.children)))
+
+
+#: The kinds of nodes that are Python's.
+KINDS: dict[str, type] = {"none": NoneType, "dict": Mapping, "list": list, "tuple": tuple}
+
+
+def tree_like(given: TreeDescription | None, leaves: Iterator[Any]) -> Any:
+    """Return a tree of this form with these leaves. Its records are named tuples."""
+    if given is None:
+        return next(leaves)
+    children = [tree_like(child, leaves) for child in given.children]
+    if given.kind == "none":
+        return None
+    if given.kind in ("list", "tuple"):
+        return children if given.kind == "list" else tuple(children)
+    if given.kind == "record" and (record := record_class(given.name, given.names)) is not None:
+        return record(*children)
+    return dict(zip(given.names, children, strict=True))
+
+
+@cache
+def record_class(name: str, names: tuple[str, ...]) -> type | None:
+    """Return a class of named tuples, or None if Python has no fields of these names."""
+    fits = all(n.isidentifier() and not keyword.iskeyword(n) for n in (name, *names))
+    if not fits or any(n.startswith("_") for n in names):
+        return None
+    return namedtuple(name, names)
+
+
+def count_leaves(given: TreeDescription | None) -> int:
+    """Return the number of arrays in a tree, or raise a `Misfit`."""
+    if given is None:
+        return 1
+    if given.kind not in (*KINDS, "record") or (given.kind == "none" and given.names):
+        raise Misfit(f"a tree is a {given.kind!r:.80}")
+    if len(given.names) != len(given.children) or len(set(given.names)) != len(given.names):
+        raise Misfit("a tree has not one name for each child")
+    return sum(map(count_leaves, given.children))

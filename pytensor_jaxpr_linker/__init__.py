@@ -38,7 +38,7 @@ register(JAXPR)
 _WINGS = {
     "jaxpr_artifact": "ArtifactError IreeFunction IreeModule LoadedFunction load load_iree load_iree_module",
     f"{__name__}.artifacts.export": "export",
-    f"{__name__}.artifacts.iree.compiler": "IreeError",
+    f"{__name__}.artifacts.iree": "IreeError",
     f"{__name__}.artifacts.module.declarations": "private public",
     f"{__name__}.artifacts.module.module": "Module",
     f"{__name__}.jaxpr.portable.rewrite": "NotPortableError",

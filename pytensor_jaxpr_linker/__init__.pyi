@@ -10,7 +10,7 @@ from jaxpr_artifact import load_iree_module as load_iree_module
 from pytensor_jaxpr_linker import emit as emit
 from pytensor_jaxpr_linker import pymc as pymc
 from pytensor_jaxpr_linker.artifacts.export import export as export
-from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError as IreeError
+from pytensor_jaxpr_linker.artifacts.iree import IreeError as IreeError
 from pytensor_jaxpr_linker.artifacts.module.declarations import private as private
 from pytensor_jaxpr_linker.artifacts.module.declarations import public as public
 from pytensor_jaxpr_linker.artifacts.module.module import Module as Module

@@ -1,4 +1,4 @@
-"""Makes a graph, or a compiled function, an `Exportable`: arguments, state and constants are told apart, checks become text."""
+"""Makes an `Exportable` of a graph or a compiled function, with its arguments, state, constants and checks."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
-from jaxpr_artifact.arguments import spelled
 from jaxpr_artifact.header import Check, Fixed
+from jaxpr_artifact.state import spelled
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, advising, by_name, inputs_of, unique_names
 from pytensor_jaxpr_linker.artifacts.writing import Exportable, KeptArray
 from pytensor_jaxpr_linker.base.array_types import in_order
@@ -34,10 +34,10 @@ from pytensor_jaxpr_linker.run.program import Program
 
 
 class Signature(NamedTuple):
-    """Which inputs of a program are arguments, and which are state."""
+    """The division of the inputs of a program into arguments and state."""
 
     variables: list[Variable]
-    """The inputs as the user made them."""
+    """The inputs, as variables of the user's."""
     arguments: list[int]
     state: list[int]
     values: dict[int, Any]
@@ -53,10 +53,8 @@ def signature_of_target(target: Target) -> tuple[Target, Signature]:
     """Return a target whose shared variables are inputs, and its signature."""
     if (f := target.function) is None:
         roots = dict.fromkeys(graph_inputs(target.outputs))
-        inputs: list[Any] = [
-            *target.inputs,
-            *(v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs),
-        ]
+        shared = [v for v in roots if isinstance(v, SharedVariable) and v not in target.inputs]
+        inputs: list[Any] = [*target.inputs, *shared]
         count = len(target.inputs)
         state = [i for i, v in enumerate(inputs) if i >= count or v in target.kept]
         arguments = [i for i in range(count) if i not in state]
@@ -93,7 +91,7 @@ def planned(
     name: str = "",
     note: str = "",
 ) -> Exportable:
-    """Return a target, ready to be written. See `export` for the options; `with_derivatives` says whether it will be differentiated."""
+    """Return a target, ready to be written. See `export` for the options; `with_derivatives` prepares for gradients."""
     target, signature = signature_of_target(target)
     program, original, mode = single_program(target)
     names = argument_names(program, signature)
@@ -110,7 +108,7 @@ def planned(
     avals = [fixed.get(i, inputs[i].aval if i in inputs else None) for i in range(len(names))]
 
     with advising(list(inputs.values())):
-        lowered = lowered_program(program.as_pure(checked=True), avals)  # also raises what rules refuse
+        lowered = lowered_program(program.as_pure(checked=True), avals)  # raises errors of rules, too
         for i, output in signature.updates.items():
             check_shape_of_state(inputs[i], lowered.jaxpr.out_avals[output].shape, program.outputs[output])
     found = lowered.checks if checks else []
@@ -122,7 +120,10 @@ def planned(
     is_key = [isinstance(v.type, RandomType) for v in signature.outputs]
     names_out = unique_names([v.name for v in signature.outputs], "output")
     constants = unique_names([None] * len(shared.arrays), "constant")
-    arrays = [KeptArray(array_input(n, x), x) for n, x in zip(constants, shared.arrays, strict=True)]
+    arrays = [
+        KeptArray(Input(name, jax.ShapeDtypeStruct(x.shape, x.dtype), False), x)
+        for name, x in zip(constants, shared.arrays, strict=True)
+    ]
     state = [KeptArray(inputs[i], values[names[i]], signature.updates.get(i)) for i in signature.state if i in inputs]
     return Exportable(
         in_order_of(fn, ordered, fixed, len(names)),
@@ -187,29 +188,28 @@ def examples_by_name(
 def fixed_values(
     program: Program, signature: Signature, names: Sequence[str], static: Mapping[str, Any], examples: dict[str, Any]
 ) -> dict[int, np.ndarray]:
-    """Return the values that become part of the program: those that determine shapes.
+    """Return the values that become part of the program, because they determine shapes.
 
     Raises
     ------
     TypeError
-        If the value of one of them is not known, or it is updated.
+        If one of them is unknown or updated.
     """
     if unknown := sorted(set(static) - {names[i] for i in program.static_positions}):
-        raise TypeError(
-            f"static names {unknown[0]!r}, which does not determine a shape: leave it out, it is an argument."
-        )
+        what = f"static names {unknown[0]!r}, which does not determine a shape"
+        raise TypeError(f"{what}: leave it out, it is an argument.")
     fixed = {}
     for i in program.static_positions:
         name, variable = names[i], program.inputs[i]
         if i in signature.updates:
-            raise TypeError(
-                f"The state {name} determines a shape and is updated, so no single program can have its values."
-            )
+            what = f"The state {name} determines a shape and is updated"
+            raise TypeError(f"{what}, so no single program can have its values.")
         value = signature.values.get(i, static.get(name, examples.get(name)))
         if value is None:
             raise TypeError(
-                f"The input {name} determines a shape, so its value becomes part of the program: give it by static={{{name!r}: 5}}"
-                " (it is no argument of the artifact then), or compute the size from the shape of an argument."
+                f"The input {name} determines a shape, so its value becomes part of the program: give it by"
+                f" static={{{name!r}: 5}} (it is no argument of the artifact then), or compute the size from the shape"
+                " of an argument."
             )
         fixed[i] = np.asarray(in_order(variable.type, value), variable.type.dtype)
         examples.pop(name, None)
@@ -217,7 +217,7 @@ def fixed_values(
 
 
 def unused_state(program: Program, signature: Signature) -> dict[int, np.ndarray]:
-    """Return the values of the state that nothing reads or updates: the lengths of a model's dims, say. An artifact leaves it out."""
+    """Return the state that nothing reads or updates, such as the lengths of a model's dims. An artifact omits it."""
     region = program.region
     read = {v for step in region.steps for v in step.node.inputs} | set(region.outputs)
     unused = [i for i in signature.state if program.inputs[i] not in read and i not in signature.updates]
@@ -225,20 +225,15 @@ def unused_state(program: Program, signature: Signature) -> dict[int, np.ndarray
 
 
 def state_value(program: Program, position: int, value: Any) -> np.ndarray:
-    """Return the value of a state as an array; that of a generator is the key that its next bits give."""
+    """Return the value of a state as an array; for a generator, the key that its next bits give."""
     variable = program.inputs[position]
     if isinstance(variable.type, RandomType):
         return np.asarray(keys_of(value))
     return np.asarray(in_order(variable.type, value))
 
 
-def array_input(name: str, value: np.ndarray) -> Input:
-    """Return a constant as an input."""
-    return Input(name, jax.ShapeDtypeStruct(value.shape, value.dtype), False)
-
-
 def lowered_program(program: Program, given: Sequence[Any]) -> Lowered:
-    """Return the Jaxpr of a program for shapes, and for values of what determines shapes."""
+    """Return the Jaxpr of a program for shapes, and for the values that determine shapes."""
     try:
         with jax.enable_x64(True):
             return program.specialize(given).lower([*given, *program.constants])
@@ -249,18 +244,17 @@ def lowered_program(program: Program, given: Sequence[Any]) -> Lowered:
 def check_shape_of_state(state: Input, found: Sequence[Any], update: Variable) -> None:
     """Raise a TypeError if an update has another shape than its state."""
     if tuple(found) != tuple(state.aval.shape):
+        shapes = f"The update of {state.name}, which has shape {spelled(state.aval.shape)}, has shape {spelled(found)}"
         raise TypeError(
-            f"The update of {state.name}, which has shape {spelled(state.aval.shape)}, has shape {spelled(found)}: the state of an artifact"
-            " keeps its shape. Make the state an argument, and the value an output."
+            f"{shapes}: the state of an artifact keeps its shape. Make the state an argument, and the value an output."
             f"{user_line(update.owner) if update.owner else ''}"
         )
 
 
 def key_sources(program: Program, ordered: Sequence[int], count: int) -> list[int | None]:
-    """Return, for each of `count` outputs, the place in `ordered` of the input whose key it follows, or None; empty if none follows one."""
-    found = {
-        o: ordered.index(i) for i, outputs in find_generators(program.region).items() for o in outputs if o < count
-    }
+    """Return `Exportable.key_of`, with places in `ordered`, for `count` outputs."""
+    followed = find_generators(program.region)
+    found = {o: ordered.index(i) for i, outputs in followed.items() for o in outputs if o < count}
     return [found.get(output) for output in range(count)] if found else []
 
 
@@ -277,7 +271,7 @@ def in_order_of(
 
 
 def check_text(check: BuilderCheck) -> Check:
-    """Return what is raised if a check fails, of a type that a reader without PyTensor knows."""
+    """Return a check as text. Its exception gets a type that a reader without PyTensor knows."""
     error = check.make_error()
     known = next(c for c in type(error).__mro__ if c.__module__ == "builtins" or c is np.linalg.LinAlgError)
     return Check(known.__name__, str(error), "" if check.node is None else describe_node(check.node))

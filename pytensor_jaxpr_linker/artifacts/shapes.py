@@ -32,7 +32,7 @@ class Input(NamedTuple):
 
 
 def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:
-    """Return names that are identifiers of Python, each once."""
+    """Return distinct names that are identifiers of Python."""
     found: list[str] = []
     for i, name in enumerate(wanted):
         text = re.sub(r"\W", "_", name or f"{default}{i}", flags=re.ASCII)
@@ -45,19 +45,16 @@ def unique_names(wanted: Iterable[str | None], default: str) -> list[str]:
 
 
 def as_texts(texts: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return texts, of which a user may give one by itself, or none."""
+    """Return texts. A user may give one by itself, or None."""
     return (texts,) if isinstance(texts, str) else tuple(texts or ())
 
 
 def by_name(
     option: str, given: Mapping[Any, Any], names: Sequence[str], variables: Sequence[Variable]
 ) -> dict[str, Any]:
-    """Return what an option says of inputs by the names of arguments, for which a user may give variables, or the names of these.
+    """Return the values of an option by the names of arguments, or raise a TypeError.
 
-    Raises
-    ------
-    TypeError
-        If it is no dict, or names something else.
+    A user may give variables, or the names of variables, in place of the names of arguments.
     """
     if not isinstance(given, Mapping):
         raise TypeError(f"{option} is a dict from the names of inputs, not {given!r:.80}.")
@@ -80,8 +77,8 @@ def inputs_of(
 ) -> list[Input]:
     """Return the inputs with their shapes.
 
-    What `dims` says of an input comes first, then the shape of its example, then what its type declares. A length that none of them
-    says is a symbol of its own: the name of the dimension, if the type has names, or ``x_0`` for axis 0 of ``x``.
+    `dims` comes first, then the shape that the type declares, then the shape of the example. If none of them gives a
+    length, it is a symbol of its own: the name of the dimension, if the type has names, or ``x_0`` for axis 0 of ``x``.
 
     Raises
     ------
@@ -94,9 +91,8 @@ def inputs_of(
         scope = export.SymbolicScope(list(constraints))
     except Exception as error:  # JAX's parser raises several types
         raise ValueError(f"constraints={list(constraints)} are none: {error}") from None
-    return [
-        input_of(v, name, dims.get(name), examples.get(name), scope) for v, name in zip(variables, names, strict=True)
-    ]
+    pairs = zip(variables, names, strict=True)
+    return [input_of(v, name, dims.get(name), examples.get(name), scope) for v, name in pairs]
 
 
 def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, scope: export.SymbolicScope) -> Input:
@@ -105,9 +101,8 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
         return Input(name, jax.ShapeDtypeStruct(KEY_SHAPE, KEY_DTYPE), True)
     dtype = getattr(variable.type, "dtype", None)
     if dtype is None:
-        raise TypeError(
-            f"The input {name} is no array, but {variable.type}, so it can't be an argument of an artifact."
-        )
+        what = f"The input {name} is no array, but {variable.type}"
+        raise TypeError(f"{what}, so it can't be an argument of an artifact.")
     declared = getattr(variable.type, "shape", ())
     parts = spec_parts(name, spec, len(declared)) if spec is not None else [None] * len(declared)
     given = np.shape(example) if example is not None else [None] * len(declared)
@@ -119,45 +114,39 @@ def input_of(variable: Variable, name: str, spec: Spec | None, example: Any, sco
         for part, static, length, symbol in zip(parts, declared, given, own, strict=True)
     ]
     if odd := next((n for n in shape if not n.isascii()), None):
-        raise ValueError(
-            f"dims gives {name} the length {odd!r}: symbols consist of ASCII letters, digits and underscores."
-        )
+        remedy = "symbols consist of ASCII letters, digits and underscores"
+        raise ValueError(f"dims gives {name} the length {odd!r}: {remedy}.")
+    text = f"({', '.join(shape)})"
     try:
-        found = export.symbolic_shape(", ".join(shape), scope=scope) if shape else ()
+        found = export.symbolic_shape(text[1:-1], scope=scope) if shape else ()
     except Exception as error:  # JAX's parser raises several types
-        raise ValueError(f"The shape ({', '.join(shape)}) of {name} is none: {error}") from None
+        raise ValueError(f"The shape {text} of {name} is none: {error}") from None
     if any(not export.is_symbolic_dim(n) and n < 0 for n in found):
-        raise ValueError(f"The shape ({', '.join(shape)}) of {name} is none: a length is 0 or more.")
+        raise ValueError(f"The shape {text} of {name} is none: a length is 0 or more.")
     if any(static is not None and n != static for n, static in zip(found, declared, strict=True)):
-        raise ValueError(f"The input {name} has the static shape {declared}, which ({', '.join(shape)}) is not.")
+        raise ValueError(f"The input {name} has the static shape {declared}, which {text} is not.")
     return Input(name, jax.ShapeDtypeStruct(found, np.dtype(dtype)), False)
 
 
 def spec_parts(name: str, spec: Spec, rank: int) -> Sequence[Any]:
     """Return the dimensions that a user gives."""
-    parts: list[Any]
-    if isinstance(spec, str):
-        parts = split_spec(spec)
-    elif isinstance(spec, list | tuple):
-        parts = list(spec)
-    else:  # one length stands for the shape of a vector
-        parts = [spec]
+    parts: list[Any] = [spec]  # one length stands for the shape of a vector
+    if isinstance(spec, str | list | tuple):
+        parts = split_spec(spec) if isinstance(spec, str) else list(spec)
     for part in parts:
         if isinstance(part, bool) or not (
             isinstance(part, str | int | np.integer) or part is None or export.is_symbolic_dim(part)
         ):
-            raise TypeError(
-                f"dims gives {name} the shape {spec!r}: a length is a number, a text such as 'n' or '2*n', or None."
-            )
+            lengths = "a length is a number, a text such as 'n' or '2*n', or None"
+            raise TypeError(f"dims gives {name} the shape {spec!r}: {lengths}.")
     if len(parts) != rank:
-        raise ValueError(
-            f"The input {name} has {counted(rank, 'axis')}, and dims gives it {counted(len(parts), 'axis')}: {spec!r}."
-        )
+        found = f"dims gives it {counted(len(parts), 'axis')}: {spec!r}"
+        raise ValueError(f"The input {name} has {counted(rank, 'axis')}, and {found}.")
     return [None if part is None or part == "_" else part for part in parts]
 
 
 def split_spec(text: str) -> list[str]:
-    """Return the dimensions in a text; commas inside parentheses, as in ``max(n, 2)``, are part of one."""
+    """Return the dimensions in a text. A comma inside parentheses, as in ``max(n, 2)``, is part of a dimension."""
     parts, depth = [""], 0
     for character in text:
         depth += {"(": 1, ")": -1}.get(character, 0)
@@ -169,21 +158,21 @@ def split_spec(text: str) -> list[str]:
 
 
 def has_symbols(inputs: Iterable[Input]) -> bool:
-    """Return whether some length is a symbol."""
+    """Return whether a length is a symbol."""
     return any(export.is_symbolic_dim(n) for x in inputs for n in x.aval.shape)
 
 
 @contextmanager
 def advising(inputs: Sequence[Input]) -> Iterator[None]:
-    """Add to an error what a user can do about a program that needs to know more of its lengths."""
+    """Add advice to an error: the user can say more about the lengths."""
     try:
         yield
     except Exception as error:
         if has_symbols(inputs):
             shapes = "; ".join(f"{x.name}: ({', '.join(map(str, x.aval.shape))})" for x in inputs)
             error.add_note(
-                f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say which"
-                " are equal by dims={'x': 'n', 'y': 'n'}, what is known of them by constraints=['n >= 2'], and fix the others by"
-                " numbers in dims or by examples."
+                f"It was exported for the shapes {shapes}. Symbols are different lengths unless they have one name: say"
+                " which are equal by dims={'x': 'n', 'y': 'n'}, give facts about them by constraints=['n >= 2'], and"
+                " fix the others by numbers in dims or by examples."
             )
         raise

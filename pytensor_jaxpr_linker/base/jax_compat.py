@@ -33,7 +33,7 @@ from jax.extend.core import primitives
 from jax.interpreters import mlir
 from jaxlib import xla_client
 
-from jaxpr_artifact.precision import set_thread_x64, thread_x64, with_x64_restored
+from jaxpr_artifact.threads import set_thread_x64, thread_x64, with_x64_restored
 from pytensor_jaxpr_linker.base.options import given_platforms
 
 #: What other modules import from here as it is defined elsewhere.

@@ -21,7 +21,7 @@ from pytensor.compile.mode import predefined_modes
 
 from jaxpr_artifact import ArtifactError, load
 from jaxpr_artifact import command_line as artifacts
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
+from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.base.words import page_url
 from pytensor_jaxpr_linker.command_line.doctor import examine

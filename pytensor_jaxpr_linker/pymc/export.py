@@ -18,12 +18,11 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomType
 
+from pytensor_jaxpr_linker.artifacts.export import check_kind, is_for_iree, platforms_of, write_file
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
-from pytensor_jaxpr_linker.artifacts.files import check_kind, is_for_iree, platforms_of, write_file
-from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS, checked_platforms
+from pytensor_jaxpr_linker.artifacts.iree import CompileTarget
 from pytensor_jaxpr_linker.artifacts.shapes import Input, Spec, as_texts, inputs_of, unique_names
-from pytensor_jaxpr_linker.artifacts.writing import Exportable
+from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS, Exportable, checked_platforms
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.emit.random.sampler import KEY_DTYPE, KEY_SHAPE
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient

@@ -14,7 +14,7 @@ import jax
 from pytensor.graph.basic import Apply, Variable
 
 from jaxpr_artifact import LoadedFunction
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
+from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS
 from pytensor_jaxpr_linker.base.errors import Break, CannotEmit, describe_node, source_line
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored

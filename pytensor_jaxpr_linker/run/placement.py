@@ -24,7 +24,7 @@ from pytensor.graph.type import Type
 from pytensor.tensor.random.utils import custom_rng_deepcopy
 from pytensor.tensor.type import TensorType, all_dtypes
 
-from jaxpr_artifact.fork import OTHER_PROCESSES, jax_threads
+from jaxpr_artifact.threads import OTHER_PROCESSES, jax_threads
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import copy_matrix, unmasked
 from pytensor_jaxpr_linker.base.options import Options
@@ -196,7 +196,7 @@ def to_host(value: Any) -> np.ndarray:
     return np.asarray(value)
 
 
-#: Refuses to run programs in a process forked after JAX started, see `jaxpr_artifact.fork`; JAX says whether it had.
+#: Refuses to run programs in a process forked after JAX started, see `jaxpr_artifact.threads`; JAX says whether it had.
 #: The remedy names `mp_ctx` until PyTensor and PyMC release the patches of docs/notes/upstream/linkers-and-forks.md.
 process = jax_threads
 process.have_started = jax_compat.backend_has_started

@@ -208,7 +208,7 @@ def test_batched(path):
 
 
 def test_batches_that_share_arguments(path):
-    """An argument without the axis of the batch, by its rank, is the same in each row: arrays, scalars, keys of both kinds."""
+    """An argument whose rank lacks the batch is the same in each row: arrays, scalars, keys of both kinds."""
     x, a = pt.dmatrix("x"), pt.dscalar("a")
     rng = random_generator_type("rng")
     following, noise = pt.random.normal(rng=rng, return_next_rng=True)

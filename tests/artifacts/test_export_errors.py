@@ -275,14 +275,14 @@ def test_a_failed_export_leaves_the_older_file(path):
 
 def test_a_failed_export_for_iree_leaves_the_older_file(tmp_path, monkeypatch):
     pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
-    from pytensor_jaxpr_linker.artifacts.iree import compiled
+    from pytensor_jaxpr_linker.artifacts import iree
 
     def refuse(path):
         raise pjl.ArtifactError(path, "The runtime does not take it.")
 
     x, path = pt.tensor("x", shape=(2,), dtype="float32"), tmp_path / "f.vmfb"
     pjl.export([x], x.sum(), path)
-    monkeypatch.setattr(compiled, "load_iree", refuse)
+    monkeypatch.setattr(iree, "load_iree", refuse)
     with pytest.raises(pjl.ArtifactError, match=r"does not take it\. Nothing was written") as raised:
         pjl.export([x], x + 1, path)
     assert raised.value.path == str(path)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pytensor_jaxpr_linker
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import FILE_PACKAGES
+from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import FILE_PACKAGES
 from pytensor_jaxpr_linker.base.words import SITE
 from pytensor_jaxpr_linker.command_line.main import COPIES, PACKAGE
 from pytensor_jaxpr_linker.pymc.arguments import EXTRAS

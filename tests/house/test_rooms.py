@@ -133,7 +133,7 @@ def test_the_import_loads_the_compiler_alone():
     )
     names = [name.split(".") for name in done.stdout.split()]
     assert {name[1] for name in names if name[0] == PACKAGE and name[1:]} == set(ROOMS[: ROOMS.index("artifacts")])
-    assert {name[1] for name in names if name[0] == "jaxpr_artifact" and name[1:]} == {"fork", "precision"}
+    assert {name[1] for name in names if name[0] == "jaxpr_artifact" and name[1:]} == {"threads"}
 
 
 def in_stub(package: ModuleType) -> dict[str, str | None]:

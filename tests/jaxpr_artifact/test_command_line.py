@@ -58,7 +58,12 @@ def compiled(tmp_path_factory):
         predict = pjl.public({"features": {"x": x}}, [total, 2 * total])
         learn = pjl.public([x], total, updates={w: w + x, bias: bias + 1})
 
+    class PartlyConstant(pjl.Module):
+        parts = {"w": w, "fixed": pytensor.shared(2.0), "more": [pytensor.shared(3.0), bias]}  # noqa: RUF012
+        learn = pjl.public([x], total, updates={w: w + x, bias: bias + 1})
+
     Model().save(folder / "model.vmfb")
+    PartlyConstant().save(folder / "partly.vmfb")
     w.set_value(np.zeros(10_000))
     pjl.Module("other", functions={"f": pjl.public([], w.sum())}).save(folder / "other.vmfb", target="aarch64")
     return folder
@@ -148,6 +153,19 @@ def test_functions_of_a_module(compiled, files, capsys, monkeypatch):
     ]:
         assert main(["run", path, "x.npy", *arguments]) == 1
         assert capsys.readouterr().err.startswith(message)
+
+
+def test_state_of_a_tree_that_is_partly_constant(compiled, files, capsys):
+    state = files / "state.npz"
+    for value in (1, 23, 45):
+        arguments = [str(compiled / "partly.vmfb"), str(files / "x.npy"), "--function=learn", "--state", str(state)]
+        assert main(["run", *arguments]) == 0
+        assert capsys.readouterr().out == f"total: float64[]\n{value}.0\n"
+    with np.load(state) as found:
+        assert sorted(found.files) == ["parts.more.1", "parts.w"] and found["parts.more.1"] == 4
+    np.savez(state, **{"parts.fixed": 1.0})
+    assert main(["run", *arguments]) == 1
+    assert "has 'parts.fixed', and the state that learn updates is parts.more.1, parts.w." in capsys.readouterr().err
 
 
 def test_inspect_files_of_iree(compiled, capsys):

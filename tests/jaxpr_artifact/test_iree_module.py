@@ -160,7 +160,7 @@ def test_trees_and_state_are_those_of_the_host(path):
         np.testing.assert_array_equal(module.parts.get_value()[1].w, [7, 8])
         module.first.set_value([4.0, 4.0], borrow=True)
         assert module.parts[0].w.get_value()[0] == 4 and module.parts[0].bias[0].get_value() == 3
-        with pytest.raises(TypeError, match=r"layers.1 is a tree of w, bias, and what is given has 0, 1"):
+        with pytest.raises(TypeError, match=r"layers.1 is a tree of w, bias, and the given value has 0, 1"):
             module.replace([new[0], (1.0, 2.0)])
         with pytest.raises(TypeError, match=r"parts.0.w has shape \(2,\)"):
             module.parts[0].set_value(Layer(np.ones(3), (0.0,)))
@@ -188,10 +188,23 @@ def test_state_that_can_not_be_set(path):
         m.path.set_value(np.ones(3))
     with pytest.raises(TypeError, match=r"pair.v is a constant"):
         m.pair.set_value({"w": np.ones(3), "v": np.ones(3)})
-    with pytest.raises(TypeError, match=r"no setter of pair.w: constants are in the same tree"):
-        m.pair.w.set_value(np.ones(3))
+    m.pair.w.set_value(np.zeros(3))  # the other leaf is constant
     np.testing.assert_array_equal(m.f(np.ones(3)), 3)
-    np.testing.assert_array_equal(m.pair.get_value()["w"], 2)
+    np.testing.assert_array_equal(m.pair.get_value()["w"], 1)
+    assert m.set_pair({"w": np.full(3, 5.0)}) is None
+    np.testing.assert_array_equal(m.pair.w.get_value(), 5)
+
+
+def test_state_whose_setter_is_a_function_of_the_user(path):
+    w = pytensor.shared(np.ones(3), name="w")
+
+    class Model(pjl.Module):
+        pair = {"w": w}  # noqa: RUF012
+        set_pair = pjl.public([vector], updates={w: w + vector})
+
+    Model().save(path)
+    with pytest.raises(TypeError, match=r"no setter of pair.w: a function has the setter's name, or constants"):
+        load_iree_module(path).pair.w.set_value(np.ones(3))
 
 
 def test_what_iree_lacks_is_replaced(path):
@@ -252,7 +265,7 @@ def test_reports_say_what_to_ask_about(path):
             (m, r"takes no Module: it has functions to ask about, m.f, m.g. Module.save"),
             (m.w, "takes no ModuleState: state has no program"),
             (found.w, "takes no ModuleState: state has no program"),
-            (found, "takes no IreeModule: IREE compiled it to machine code, of which print tells"),
+            (found, "takes no IreeModule: IREE compiled it to machine code, and print shows"),
             (found.f, "takes no IreeModuleFunction: IREE compiled it"),
             (
                 load(path.parent / "f.vmfb"),

@@ -13,8 +13,8 @@ from helpers import run_python
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, load, load_iree_module
-from jaxpr_artifact.seal import seal
-from pytensor_jaxpr_linker.artifacts.iree.compiler import compile_mlir
+from jaxpr_artifact.files import seal
+from pytensor_jaxpr_linker.artifacts.iree import compile_mlir
 from tests.jaxpr_artifact.test_iree_module import WITHOUT_PYTENSOR
 
 pytest.importorskip("iree.compiler")
@@ -96,7 +96,7 @@ def test_large_parameters_are_mapped_and_checked(path):
     )
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+@pytest.mark.skipif(os.name != "posix", reason="POSIX defines these permissions")
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o007, 0o660)], ids=oct)
 def test_files_have_the_permissions_of_others(mask, mode, path):
     """Whoever may read the module may read its parameters."""
@@ -196,7 +196,7 @@ def test_nothing_is_written_if_something_fails(path):
         assert not list(path.parent.iterdir())
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the targets are those of Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the targets are for Linux")
 def test_other_targets_are_compiled(path):
     pjl.Module("m", functions={"f": pjl.public([vector], pt.sin(vector))}).save(path, target="aarch64")
     assert path.stat().st_size > 1000

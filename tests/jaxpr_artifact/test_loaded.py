@@ -13,8 +13,8 @@ import pytest
 from pytensor.tensor.random.type import random_generator_type
 
 import pytensor_jaxpr_linker as pjl
-from jaxpr_artifact.arguments import check_sizes, taken
 from jaxpr_artifact.header import Argument
+from jaxpr_artifact.state import check_sizes, taken
 from tests.artifacts.test_export import run_elsewhere
 
 
@@ -309,7 +309,7 @@ def test_lengths_that_fit(path):
 
 
 def test_lengths_inside_an_export_of_jax(path):
-    """There lengths are symbols, of which JAX compares the expressions."""
+    """There lengths are symbols, and JAX compares their expressions."""
     inputs = [pt.fvector("x"), pt.fvector("y")]
     how = {"dims": {"x": "n", "y": "2*n"}, "constraints": "n >= 2"}
     f = pjl.export(inputs, inputs[0].sum() + inputs[1].sum(), path, **how)

@@ -24,7 +24,7 @@ import pytensor.tensor as pt
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, load
-from jaxpr_artifact.container import aligned, canonical, parsed
+from jaxpr_artifact.files import aligned, canonical, parsed
 
 #: Magic, version and size of the header, checksum.
 PREFIX = 56

@@ -18,7 +18,7 @@ from op_table import FAMILIES as OF_ARRAYS
 
 from jaxpr_artifact import IreeFunction
 from pytensor_jaxpr_linker.artifacts.exportable import exportable
-from pytensor_jaxpr_linker.artifacts.iree.compiled import write_iree
+from pytensor_jaxpr_linker.artifacts.iree import write_iree
 from pytensor_jaxpr_linker.base.errors import GraphBreakError
 from pytensor_jaxpr_linker.frontend.targets import graph_target
 from tests.whole.test_op_table import AS_BUILT, REFERENCE, TOLERANCE, Case, assert_close, evaluate, joined

@@ -1,1 +1,1 @@
-"""Modules as MLIR: StableHLO functions around globals, with parameters in files beside them."""
+"""Modules as MLIR: StableHLO functions around globals, with files of parameters."""

@@ -1,13 +1,14 @@
 """Builds MLIR modules by the bindings of jaxlib: StableHLO functions, and `ml_program` globals around them.
 
-jaxlib does not know the dialect `ml_program`. Its operations are unregistered here, print in the generic form, and are checked by who
-reads them. That this can be done, and what IREE takes, was found out with the help of iree-jax, whose exporter wrote such modules by hand.
+jaxlib does not know the dialect `ml_program`. Its operations are unregistered here and print in the generic form; the
+reader checks them. iree-jax, whose exporter wrote such modules by hand, showed that this works and what IREE takes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -15,11 +16,46 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
 from jax.interpreters import mlir as jax_mlir
 
+from jaxpr_artifact.descriptions import MODULE_ATTRIBUTE, FunctionDescription, StateDescription
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import CHECK_CODE, MODULE_ATTRIBUTE
-from pytensor_jaxpr_linker.artifacts.lowering import without_source_paths
-from pytensor_jaxpr_linker.artifacts.mlir.source import FunctionSource, GlobalSource, ModuleSource
+from pytensor_jaxpr_linker.artifacts.writing import without_source_paths
 from pytensor_jaxpr_linker.base import jax_compat
+
+
+class GlobalSource(NamedTuple):
+    """A global with its first value."""
+
+    name: str
+    value: np.ndarray
+    is_key: bool = False
+    is_mutable: bool = False
+
+
+class FunctionSource(NamedTuple):
+    """A function. Its Jaxpr takes the arguments and the globals that it reads.
+
+    It returns the results, the globals that it writes and the check code.
+    """
+
+    description: FunctionDescription
+    jaxpr: Any
+    """A closed Jaxpr, or None for a getter or setter."""
+    places: Mapping[str, str] = MappingProxyType({})
+    """The line of the user's program that made a node, by the name of its operations."""
+
+    @property
+    def name(self) -> str:
+        """Its symbol."""
+        return self.description.name
+
+
+class ModuleSource(NamedTuple):
+    """A module, to be lowered."""
+
+    name: str
+    functions: Sequence[FunctionSource]
+    globals: Mapping[str, GlobalSource]
+    state: Sequence[StateDescription] = ()
 
 
 def new_module(name: str) -> ir.Module:
@@ -32,12 +68,12 @@ def new_module(name: str) -> ir.Module:
     return module
 
 
-#: What lowers a Jaxpr, with the name of the function and the lines of its nodes for errors, to the MLIR bytecode of a module.
+#: Lowers a Jaxpr to the MLIR bytecode of a module, given the function's name, and the lines of its nodes for errors.
 type Lower = Callable[[Any, str, Mapping[str, str]], bytes]
 
 
 def lower_for(platform: str) -> Lower:
-    """Return what lowers for a platform as JAX does."""
+    """Return a function that lowers for a platform as JAX does."""
     return lambda jaxpr, name, _: jax_compat.lower_to_mlir(jaxpr, name, platform)
 
 
@@ -48,7 +84,7 @@ def lowered_functions(source: ModuleSource, lower: Lower) -> dict[str, bytes]:
 
 
 def pure_module(name: str, lowered: Mapping[str, bytes]) -> ir.Module:
-    """Return lowered functions as pure ones: globals that they read are arguments, and globals that they write are results."""
+    """Return lowered functions as pure ones: they take the globals that they read, and return the ones they write."""
     module = new_module(name)
     with module.context, ir.Location.unknown():
         for function, bytecode in lowered.items():
@@ -62,7 +98,7 @@ def module_with_globals(
 ) -> ir.Module:
     """Return the whole module. The globals `external` have their first values in a file of parameters.
 
-    The first function carries the description, if there is one, among the attributes that IREE keeps for those who load a module.
+    The first function carries the description, if there is one, in an attribute that IREE keeps for readers.
     """
     module = new_module(source.name)
     with module.context, ir.Location.unknown():
@@ -73,7 +109,7 @@ def module_with_globals(
                 add_function(function, source.globals)
         if description is not None and source.functions:
             add_description(module, source.functions[0].name, MODULE_ATTRIBUTE, description)
-        # Behind their callers: else IREE may initialize a constant before those that it is computed from.
+        # Behind their callers: otherwise IREE may initialize a constant before the constants that it depends on.
         for name, bytecode in lowered.items():
             merge(module, body_of(name), bytecode)
     module.operation.verify()
@@ -81,14 +117,14 @@ def module_with_globals(
 
 
 def add_description(module: ir.Module, function: str, attribute: str, text: str) -> None:
-    """Put a text into an attribute of a function that IREE keeps for those who load a module."""
+    """Put a text into an attribute of a function that IREE keeps for readers."""
     with module.context:
         found = ir.DictAttr.get({attribute: ir.StringAttr.get(text)})
         ir.SymbolTable(module.operation)[function].attributes["iree.reflection"] = found
 
 
 def merge(module: ir.Module, name: str, bytecode: bytes) -> None:
-    """Add the functions of a lowered Jaxpr to a module, as private ones. The main one is called `name`, others ``name.other``."""
+    """Add the functions of a lowered Jaxpr to a module, as private ones: `name`, and ``name.other`` for others."""
     found = ir.Module.parse(bytecode)
     for operation in found.body.operations:
         old = ir.StringAttr(operation.attributes["sym_name"]).value
@@ -102,7 +138,7 @@ def merge(module: ir.Module, name: str, bytecode: bytes) -> None:
 
 def add_global(given: GlobalSource, scope: str | None) -> None:
     """Add a global, whose first value is a parameter of the scope if there is one."""
-    type_ = tensor_type(given.value.dtype, given.value.shape)
+    type_ = type_of(given)
     parameter = f'#flow.parameter.named<"{scope}"::"{given.name}"> : {type_}'
     attributes = {
         "sym_name": ir.StringAttr.get(given.name),
@@ -116,38 +152,38 @@ def add_global(given: GlobalSource, scope: str | None) -> None:
 
 
 def body_of(name: str) -> str:
-    """Return the name of the private function that computes what a public one returns."""
+    """Return the name of the private function that computes the results of a public one."""
     return f"{name}.body"
 
 
 def add_function(given: FunctionSource, known: Mapping[str, GlobalSource]) -> None:
     """Add a public function, which loads globals, calls its body, and stores globals if no check has failed."""
-    what = given.description
-    arguments, results = [type_of(a) for a in what.arguments], [type_of(r) for r in what.results]
-    function = func.FuncOp(what.name, ir.FunctionType.get(arguments, results))
+    description = given.description
+    reads, writes, has_checks = description.reads, description.writes, bool(description.checks)
+    arguments, results = [type_of(a) for a in description.arguments], [type_of(r) for r in description.results]
+    function = func.FuncOp(given.name, ir.FunctionType.get(arguments, results))
     function.operation.attributes["sym_visibility"] = ir.StringAttr.get("public")
     with ir.InsertionPoint(function.add_entry_block()):
         taken = list(function.arguments)
-        loaded = {name: load(known[name]) for name in (*what.reads, *(what.writes if what.checks else ()))}
+        loaded = {name: load(known[name]) for name in (*reads, *(writes if has_checks else ()))}
         if given.jaxpr is None:
-            returned, following = [loaded[name] for name in what.reads], taken
+            returned, following = [loaded[name] for name in reads], taken
         else:
-            operands = [*taken, *(loaded[name] for name in what.reads)]
-            types = [*results[: len(results) - bool(what.checks)], *(global_type(known[name]) for name in what.writes)]
-            types += [type_of(CHECK_CODE)] if what.checks else []
-            found = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(body_of(what.name)), operands).results)
-            count = len(types) - len(what.writes) - bool(what.checks)
-            returned, following = found[:count], found[count : count + len(what.writes)]
-            if what.checks:
+            count = len(results) - has_checks
+            types = [*results[:count], *(type_of(known[name]) for name in writes), *results[count:]]
+            operands = [*taken, *(loaded[name] for name in reads)]
+            found = list(func.CallOp(types, ir.FlatSymbolRefAttr.get(body_of(given.name)), operands).results)
+            returned, following = found[:count], found[count : count + len(writes)]
+            if has_checks:
                 returned.append(found[-1])
-                following = unless_failed(found[-1], following, [loaded[name] for name in what.writes])
-        for name, value in zip(what.writes, following, strict=True):
+                following = unless_failed(found[-1], following, [loaded[name] for name in writes])
+        for name, value in zip(writes, following, strict=True):
             ir.Operation.create("ml_program.global_store", operands=[value], attributes=reference(name))
         func.ReturnOp(returned)
 
 
 def unless_failed(code: Any, values: Sequence[Any], old: Sequence[Any]) -> list[Any]:
-    """Return values if the code of the checks is 0, else the old ones."""
+    """Return values if the code of the checks is 0, otherwise the old ones."""
     zero = stablehlo.constant(jax_mlir.ir_attribute(np.array(0, np.int32)))
     is_well = stablehlo.compare(code, zero, stablehlo.ComparisonDirectionAttr.get("EQ"))
     return [stablehlo.select(is_well, value, before) for value, before in zip(values, old, strict=True)]
@@ -155,25 +191,16 @@ def unless_failed(code: Any, values: Sequence[Any], old: Sequence[Any]) -> list[
 
 def load(given: GlobalSource) -> Any:
     """Return the value of a global."""
-    types, attributes = [global_type(given)], reference(given.name)
+    types, attributes = [type_of(given)], reference(given.name)
     return ir.Operation.create("ml_program.global_load", results=types, attributes=attributes).result
 
 
 def reference(name: str) -> dict[str, ir.Attribute]:
-    """Return the attributes by which an operation names its global."""
+    """Return the attributes that name the global of an operation."""
     return {"global": ir.FlatSymbolRefAttr.get(name)}
 
 
-def global_type(given: GlobalSource) -> ir.Type:
-    """Return the type of a global."""
-    return tensor_type(given.value.dtype, given.value.shape)
-
-
-def type_of(given: Argument) -> ir.Type:
-    """Return the type of an argument or result."""
-    return tensor_type(np.dtype(given.dtype), given.shape)
-
-
-def tensor_type(dtype: np.dtype, shape: Sequence[Any]) -> ir.Type:
-    """Return the type of an array."""
-    return ir.RankedTensorType.get(list(shape), jax_mlir.dtype_to_ir_type(np.dtype(dtype)))
+def type_of(given: Argument | GlobalSource) -> ir.Type:
+    """Return the type of an argument, a result or a global."""
+    array: Any = given.value if isinstance(given, GlobalSource) else given
+    return ir.RankedTensorType.get(list(array.shape), jax_mlir.dtype_to_ir_type(np.dtype(array.dtype)))

@@ -1,8 +1,10 @@
-"""`MlirModule`: a module as MLIR, with what describes it and the parameters beside it."""
+"""`MlirModule`: a module as MLIR, with its description and its file of parameters."""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -15,27 +17,32 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
-from jaxpr_artifact.module_header import GlobalDescription, ModuleDescription
-from jaxpr_artifact.replacing import replacing
-from pytensor_jaxpr_linker.artifacts.mlir.build import Lower, lowered_functions, module_with_globals, pure_module
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import sha256_of, write_parameter_file
-from pytensor_jaxpr_linker.artifacts.mlir.source import GlobalSource, ModuleSource
+from jaxpr_artifact.descriptions import GlobalDescription, ModuleDescription
+from jaxpr_artifact.files import replacing
+from jaxpr_artifact.iree import iree_runtime
+from pytensor_jaxpr_linker.artifacts.mlir.build import (
+    Lower,
+    ModuleSource,
+    lowered_functions,
+    module_with_globals,
+    pure_module,
+)
 from pytensor_jaxpr_linker.artifacts.writing import versions_now
 
-#: Arrays of more bytes than this are parameters beside the module.
+#: Arrays of more bytes than this are parameters outside the module.
 INLINE_BYTES = 2**16
 
 
 class MlirModule:
-    """A module as MLIR: what `Module.mlir` returns.
+    """A module as MLIR, made by `Module.mlir`.
 
     Attributes
     ----------
     description : ModuleDescription
-        Its functions with names, dtypes and shapes of what they take and return, the messages of their checks, and its globals with the
-        checksums of the parameters.
+        Its functions with names, dtypes and shapes of arguments and results, the messages of their checks, and its
+        globals with the checksums of the parameters.
     parameters : dict from str to numpy.ndarray
-        The values that are not part of the text, by the names by which it asks for them. They are no copies where they are on the CPU.
+        The values that are not part of the text, by their names in the text. Values on the CPU are not copied.
 
     Examples
     --------
@@ -59,32 +66,30 @@ class MlirModule:
 
     def __init__(self, source: ModuleSource, lower: Lower, inline_bytes: int | None = INLINE_BYTES):
         self.source = source
-        self.parameters: Mapping[str, np.ndarray] = {
-            name: given.value for name, given in source.globals.items() if is_external(given.value, inline_bytes)
-        }
+        most = math.inf if inline_bytes is None else inline_bytes
+        values = {name: g.value for name, g in source.globals.items()}
+        # IREE 3.13 crashes on parameters of complex numbers.
+        large = {name: x for name, x in values.items() if x.nbytes > most and x.dtype.kind != "c"}
+        self.parameters: Mapping[str, np.ndarray] = large
         self._lowered = lowered_functions(source, lower)
 
     @cached_property
     def description(self) -> ModuleDescription:
-        """What the module says of itself, made when it is first asked for: that reads all parameters."""
-        functions = tuple(f.description for f in self.source.functions)
-        known = tuple(self._described(g) for g in self.source.globals.values())
+        """The description of the module, made at the first use, because it reads all parameters."""
+        functions, known = tuple(f.description for f in self.source.functions), []
+        for name, g in self.source.globals.items():
+            parameter = (name, sha256_of(g.value)) if name in self.parameters else (None, None)
+            known.append(GlobalDescription(name, g.value.dtype.name, g.value.shape, g.is_key, g.is_mutable, *parameter))
         name, state = self.source.name, tuple(self.source.state)
-        return ModuleDescription(name, functions, known, state, scope=name, versions=versions_now())
-
-    def _described(self, given: GlobalSource) -> GlobalDescription:
-        """Return the description of a global."""
-        name, value = given.name, given.value
-        parameter = (name, sha256_of(value)) if name in self.parameters else (None, None)
-        return GlobalDescription(name, value.dtype.name, value.shape, given.is_key, given.is_mutable, *parameter)
+        return ModuleDescription(name, functions, tuple(known), state, scope=name, versions=versions_now())
 
     def text(self, locations: bool = False) -> str:
-        """Return the whole module as text: globals of the dialect `ml_program`, and functions of StableHLO that load and store them.
+        """Return the whole module as text: `ml_program` globals, and functions of StableHLO that load and store them.
 
         Parameters
         ----------
         locations : bool
-            Whether to say of each operation which PyTensor node, and which variable of the user's, it computes.
+            Whether to name the PyTensor node, and the variable of the user's, that each operation computes.
         """
         return str(self._whole().operation.get_asm(enable_debug_info=locations))
 
@@ -97,10 +102,11 @@ class MlirModule:
         return str(pure_module(self.source.name, self._lowered))
 
     def portable(self, version: str | None = None) -> bytes:
-        """Return the functions as portable bytecode of StableHLO, which readers of this version and later ones understand.
+        """Return the functions as portable bytecode of StableHLO, for readers of this version and later ones.
 
-        StableHLO has no globals. These functions are pure: they take the arguments and then the globals that the description says they
-        read, and return the results, the next values of the globals that they write, and the code of the checks.
+        StableHLO has no globals. These functions are pure: they take the arguments and then the globals that they read,
+        and return the results, the next values of the globals that they write, and the code of the checks. The
+        description lists the globals.
 
         Parameters
         ----------
@@ -110,7 +116,7 @@ class MlirModule:
         Raises
         ------
         ValueError
-            If the version is none, newer than this jaxlib, or too old for it or for a function.
+            If it is not a version, newer than this jaxlib, or too old for it or for a function.
         """
         requirement = stablehlo.StablehloCompatibilityRequirement.WEEK_12
         wanted = stablehlo.get_version_from_compatibility_requirement(requirement) if version is None else version
@@ -126,14 +132,15 @@ class MlirModule:
             raise ValueError(f"{refused}: {reason} This jaxlib writes {first} to {last}.") from error
 
     def save(self, path: str | os.PathLike, parameters: str | os.PathLike | None = None) -> None:
-        """Write the module, and beside it the description (``.json``) and the parameters, if there are any.
+        """Write the module, and next to it the description (``.json``) and the parameters, if there are any.
 
         Parameters
         ----------
         path : str or os.PathLike
             A file that ends with ``.mlir``, for text, or ``.mlirbc``, for bytecode.
         parameters : str or os.PathLike
-            A file that ends with ``.irpa`` or ``.safetensors``. By default the name of the module's file, with ``.safetensors``.
+            A file that ends with ``.irpa`` or ``.safetensors``. By default the name of the module's file, with
+            ``.safetensors``.
         """
         path = Path(path)
         if path.suffix not in (".mlir", ".mlirbc"):
@@ -145,7 +152,7 @@ class MlirModule:
                 write_parameter_file(parameters or path.with_suffix(".safetensors"), self.parameters)
 
     def text_with_description(self, target: str) -> str:
-        """Return the whole module for a compiler: with locations, and with the description in an attribute that IREE keeps."""
+        """Return the whole module for IREE, with locations, and the description in an attribute that IREE keeps."""
         described = replace(self.description, target=target, versions=versions_now(IREE="iree-base-compiler"))
         whole = self._whole(described.as_text())
         return str(whole.operation.get_asm(enable_debug_info=True))
@@ -165,19 +172,8 @@ class MlirModule:
         return f"<MLIR of module {self.source.name}: {functions}; {len(self.parameters)} parameters beside it>"
 
 
-def is_external(value: np.ndarray, inline_bytes: int | None) -> bool:
-    """Return whether a value stays out of the module. IREE 3.13 has no parameters of complex numbers: its compiler crashes."""
-    return inline_bytes is not None and value.nbytes > inline_bytes and value.dtype.kind != "c"
-
-
 def numbers_of(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version.
-
-    Raises
-    ------
-    ValueError
-        If it is none.
-    """
+    """Return the numbers of a version, or raise a ValueError."""
     if not isinstance(version, str) or not re.fullmatch(r"\d+\.\d+\.\d+", version, re.ASCII):
         raise ValueError(f'A version of StableHLO is a text such as "1.9.0", not {version!r}.')
     return tuple(map(int, version.split(".")))
@@ -188,3 +184,44 @@ def bytecode_of(module: ir.Module) -> bytes:
     out = io.BytesIO()
     module.operation.write_bytecode(out)
     return out.getvalue()
+
+
+#: The package that writes each kind of file, and the extra that installs it.
+FILE_PACKAGES = {".safetensors": ("safetensors", "export"), ".irpa": ("iree.runtime", "iree")}
+
+
+def write_parameter_file(path: str | os.PathLike, parameters: Mapping[str, np.ndarray]) -> None:
+    """Write arrays into a ``.irpa`` or ``.safetensors`` file, in place of an older one.
+
+    Raises
+    ------
+    ImportError
+        If the package that writes such files is missing.
+    ValueError
+        If the file is of another kind.
+    """
+    kind = Path(path).suffix
+    if kind not in FILE_PACKAGES:
+        raise ValueError(f"Parameters are written into .irpa or .safetensors files, not {os.fspath(path)!r}.")
+    arrays = {name: np.ascontiguousarray(x).reshape(x.shape) for name, x in parameters.items()}
+    with replacing(path) as new:
+        try:
+            if kind == ".irpa":  # a program names an array #flow.parameter.named<"scope"::"name">
+                index = iree_runtime().ParameterIndex()
+                for name, array in arrays.items():
+                    index.add_buffer(name, array.reshape(-1).view(np.uint8))
+                index.create_archive_file(os.fspath(new))
+            else:
+                from safetensors.numpy import save_file
+
+                save_file(arrays, new)
+        except ImportError as error:
+            package, extra = FILE_PACKAGES[kind]
+            raise ImportError(
+                f"A {kind} file needs the package {package}: pip install 'pytensor_jaxpr_linker[{extra}]'."
+            ) from error
+
+
+def sha256_of(array: np.ndarray) -> str:
+    """Return the SHA-256 of the bytes of an array in files of parameters."""
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8)).hexdigest()

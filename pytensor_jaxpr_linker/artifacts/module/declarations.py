@@ -1,4 +1,4 @@
-"""What a module is declared to have: functions and state. Nothing is compiled here."""
+"""Declarations of the functions and the state of a module. Nothing is compiled here."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pytensor.tensor.random.type import RandomType, random_generator_type
 from jaxpr_artifact.trees import leaves_like, leaves_of, level, with_leaves
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 
-#: What `pytensor.function` does about an input that nothing needs.
+#: The reaction of `pytensor.function` to an input that nothing needs.
 type OnUnusedInput = Literal["raise", "warn", "ignore"]
 
 
 class FunctionDeclaration:
-    """A function that a module is to have: what `public` and `private` return.
+    """A function of a module, declared by `public` or `private`.
 
-    Called with variables, or trees of them, in place of its inputs, it returns its outputs as expressions of these. So the graphs of
-    other functions may apply it.
+    Called with variables, or trees of them, in place of its inputs, it returns its outputs as expressions of these. So
+    the graphs of other functions may apply it.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class FunctionDeclaration:
         like: Any,
         mode: Any,
         is_public: bool,
-        on_unused_input: OnUnusedInput | None = None,
+        on_unused_input: Any = None,
     ):
         self.arguments = arguments_of(inputs)
         self.outputs, self.like, self.mode, self.is_public = outputs, like, mode, is_public
@@ -66,7 +66,7 @@ class FunctionDeclaration:
 
 
 class StateDeclaration(NamedTuple):
-    """State that a module is to have, and whether it may change."""
+    """State of a module, and whether it may change."""
 
     tree: Any
     is_mutable: bool | None = None
@@ -86,19 +86,20 @@ def public(
     Parameters
     ----------
     inputs : sequence or dict
-        The inputs: variables, or trees of variables (dicts, sequences, named tuples, dataclasses). A dict gives their names.
+        The inputs: variables, or trees of variables (dicts, sequences, named tuples, dataclasses). A dict names them.
     outputs : Variable or tree of Variable
-        What the function returns, in the same tree. A shared variable is an output, too: that makes a getter.
+        The function returns their values in the same tree. A shared variable may be an output: that makes a getter.
     updates : dict, or sequence of pairs
-        The next value of shared variables. Both sides of a pair may be trees with the same names: that makes a setter of a tree.
+        The next values of shared variables. Both sides of a pair may be trees with the same names: that makes a setter
+        of a tree.
     like : sequence, or dict from str
-        Arguments, or anything with their shapes, where types leave lengths open. A program that leaves Python has fixed shapes; calls on
-        the host are then held to them, too.
+        Arguments, or other objects with their shapes, where types leave lengths open. A program that leaves Python has
+        fixed shapes, which then hold for calls on the host, too.
     mode : Mode or str
-        A mode of this package: whose rewrites the graph gets.
+        A mode of this package, whose rewrites the graph gets.
     on_unused_input : {"raise", "warn", "ignore"}
-        What happens if the outputs and updates do not need an input, as `pytensor.function` takes it. By default the setting
-        ``pytensor.config.on_unused_input`` decides.
+        The reaction to an input that neither outputs nor updates need, as `pytensor.function` takes it. By default the
+        setting ``pytensor.config.on_unused_input`` decides.
 
     Returns
     -------
@@ -124,8 +125,8 @@ def private(
 ) -> Any:
     """Declare a function that other functions of a `Module` apply, and that a compiled module does not show.
 
-    It becomes a part of each function that applies it. On the host it may be called like others, to look into a module. For the
-    parameters see `public`.
+    It becomes a part of each function that applies it. On the host it may be called like others, to look into a module.
+    For the parameters see `public`.
 
     Returns
     -------
@@ -152,9 +153,9 @@ def like(value: Any, name: str = "") -> Any:
     Parameters
     ----------
     value : array, shared variable, or tree of them
-        What the arguments will be like.
+        The example.
     name : str
-        What the argument is called; the variables of a tree get the names of their places behind it.
+        The name of the argument. A variable in a tree is named after the argument and its place.
 
     Examples
     --------
@@ -186,23 +187,21 @@ def arguments_of(inputs: Any) -> dict[str, Any]:
         raise TypeError(f"The inputs of a function are a sequence or a dict of variables, not {inputs!r:.80}.")
     if isinstance(inputs, Mapping):
         names, trees = list(map(str, inputs)), list(inputs.values())
-        if wrong := [n for n, found in zip(names, unique_names(names, "arg"), strict=True) if n != found]:
+        if wrong := [n for n, unique in zip(names, unique_names(names, "arg"), strict=True) if n != unique]:
             raise ValueError(f"{wrong[0]!r} can't be the name of an argument: give an identifier.")
     else:
         trees = list(inputs)
         names = unique_names([argument_name(tree) for tree in trees], "arg")
-    variables = [
-        (place, leaf) for name, tree in zip(names, trees, strict=True) for place, leaf in leaves_of(tree, name)
-    ]
-    for place, leaf in variables:
+    found = dict(zip(names, trees, strict=True))
+    for place, leaf in (pair for name, tree in found.items() for pair in leaves_of(tree, name)):
         check_variable(place, leaf)
         if isinstance(leaf, SharedVariable):
             raise TypeError(f"The input {place} is a shared variable: it is state of the module, leave it out.")
-    return dict(zip(names, trees, strict=True))
+    return found
 
 
 def argument_name(tree: Any) -> str | None:
-    """Return the name of an argument: that of a variable, or what the names of all variables of a tree begin with."""
+    """Return the name of an argument: a variable's name, or the common beginning of the names in a tree."""
     found = set()
     for place, leaf in leaves_of(tree):
         name = getattr(leaf, "name", None) or ""
@@ -222,18 +221,18 @@ def updates_of(updates: Any) -> Iterator[tuple[SharedVariable, Any]]:
 
 
 def check_variable(name: str, leaf: Any) -> None:
-    """Raise a TypeError if something is no variable."""
+    """Raise a TypeError unless a leaf is a variable."""
     if not isinstance(leaf, Variable):
         raise TypeError(f"{name} is no PyTensor variable, but {leaf!r:.80}.")
 
 
 def state_leaves(name: str, tree: Any) -> list[tuple[str, SharedVariable]] | None:
-    """Return the shared variables of a tree by name, or None for what is no state.
+    """Return the shared variables of a tree by name, or None if it is not state.
 
     Raises
     ------
     TypeError
-        If it has arrays, or shared variables beside other things.
+        If it has arrays, or both shared variables and other leaves.
     """
     found = list(leaves_of(tree, name))
     odd = [(place, leaf) for place, leaf in found if not isinstance(leaf, SharedVariable)]

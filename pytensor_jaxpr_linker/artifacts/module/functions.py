@@ -11,14 +11,13 @@ import pytensor
 from pytensor.compile.executor import Function
 from pytensor.graph.basic import Variable
 
-from jaxpr_artifact.arguments import check_sizes, taken
+from jaxpr_artifact.descriptions import CHECK_CODE
 from jaxpr_artifact.header import Argument
-from jaxpr_artifact.module_header import CHECK_CODE
 from jaxpr_artifact.program_function import TreeCall
+from jaxpr_artifact.state import State, check_sizes, taken
 from jaxpr_artifact.trees import leaves_like, leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import signature_of_target
 from pytensor_jaxpr_linker.artifacts.module.declarations import FunctionDeclaration, is_key_type
-from pytensor_jaxpr_linker.artifacts.module.state import Values
 from pytensor_jaxpr_linker.artifacts.shapes import unique_names
 from pytensor_jaxpr_linker.base.array_types import in_order, is_tensor
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule
@@ -42,7 +41,7 @@ class Leaf(NamedTuple):
     position: int
     """Of the input of the program."""
     shape: tuple[int, ...] | None
-    """Its fixed shape, or None if that is open."""
+    """Its fixed shape, or None if it is open."""
 
     @property
     def dtype(self) -> str:
@@ -65,7 +64,7 @@ class StateInput(NamedTuple):
     """A shared variable that a function reads or updates."""
 
     cell: list
-    """Where PyTensor holds its value: functions that share it have the same cell."""
+    """The cell in which PyTensor holds its value: functions that share it have the same cell."""
     variable: Variable
     position: int
     update: int | None
@@ -78,19 +77,19 @@ class ModuleFunction:
     Attributes
     ----------
     name, is_public
-        What it is called, and whether a compiled module shows it.
+        Its name, and whether a compiled module shows it.
     arguments
         The tree of variables of each argument, by name.
     outputs
         The tree of variables that it returns.
     form
-        How it is called with such trees.
+        The form of its calls with such trees.
     leaves, results
-        The arrays among the arguments, and the names of those among the outputs.
+        The arrays among the arguments, and the names of the arrays among the outputs.
     state
         The shared variables that it reads or updates.
     target
-        What reports are made of: the function as PyTensor compiled it.
+        The function as PyTensor compiled it, for reports.
     program
         Takes arguments and state, and returns outputs, updates and the check code.
     """
@@ -118,18 +117,17 @@ class ModuleFunction:
 
     def _shapes_like(self, like: Any) -> Iterator[tuple[str, tuple[int, ...]]]:
         """Yield name and shape of each array that the caller gave an example of."""
-        given = dict(zip(self.arguments, like, strict=False)) if not isinstance(like, Mapping | None) else like or {}
-        if (unknown := given.keys() - self.arguments.keys()) or (like is not None and len(like) > len(self.arguments)):
+        like = () if like is None else like
+        given = like if isinstance(like, Mapping) else dict(zip(self.arguments, like, strict=False))
+        if (unknown := given.keys() - self.arguments.keys()) or len(like) > len(self.arguments):
             which = repr(sorted(unknown)[0]) if unknown else f"{len(like)} arguments"
             raise TypeError(f"like has {which}, and {self.name} takes {', '.join(self.arguments) or 'nothing'}.")
-        for name, example in given.items():
-            for place, variable, value in (
-                leaves_like(self.arguments[name], example, name) if example is not None else ()
-            ):
-                if not is_key_type(variable):
-                    shape = tuple(value.shape if hasattr(value, "dtype") else np.shape(value))
-                    check_shape(variable, shape)
-                    yield place, shape
+        known = [(name, example) for name, example in given.items() if example is not None]
+        for place, variable, value in (x for name, y in known for x in leaves_like(self.arguments[name], y, name)):
+            if not is_key_type(variable):
+                shape = tuple(value.shape if hasattr(value, "dtype") else np.shape(value))
+                check_shape(variable, shape)
+                yield place, shape
 
     def arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return the arrays among the arguments, checked and converted."""
@@ -142,13 +140,13 @@ class ModuleFunction:
         return f"{self.name}:{leaf.name}"
 
     def in_order(self, arrays: Iterable[Any], state: Sequence[Any]) -> list[Any]:
-        """Return what the program takes, in its order."""
+        """Return the operands of the program in its order."""
         places = [*(leaf.position for leaf in self.leaves), *(s.position for s in self.state)]
         values = dict(zip(places, [*arrays, *state], strict=True))
         return [values[i] for i in range(len(places))]
 
     def run(self, arrays: Sequence[Any], state: Sequence[Any]) -> list[Any]:
-        """Return all results of the program, or raise what a run-time check raises."""
+        """Return all results of the program, or raise the exception of a run-time check."""
         process.check()
         values = self.in_order(arrays, state)
         try:
@@ -181,16 +179,11 @@ class PublicFunction:
     values
         The values of the instance's globals.
     seen
-        The shapes of arguments in the latest calls: this writes them.
+        The shapes of arguments in the latest calls, which calls update.
     """
 
     def __init__(
-        self,
-        module: str,
-        function: ModuleFunction,
-        names: Sequence[str],
-        values: Values,
-        seen: dict[str, tuple[int, ...]],
+        self, module: str, function: ModuleFunction, names: Sequence[str], values: State, seen: dict[str, Any]
     ):
         self._module, self._function, self._names, self._values, self._seen = module, function, names, values, seen
         self._updates = {name: s.update for name, s in zip(names, function.state, strict=True) if s.update is not None}
@@ -203,9 +196,8 @@ class PublicFunction:
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         function, values = self._function, self._values
         arrays = function.arrays(args, kwargs)
-        self._seen.update(
-            {function.shape_key(leaf): np.shape(x) for leaf, x in zip(function.leaves, arrays, strict=True)}
-        )
+        for leaf, array in zip(function.leaves, arrays, strict=True):
+            self._seen[function.shape_key(leaf)] = np.shape(array)
         if not self._updates:
             return function.returned(self._run(arrays))
         with values.turn:
@@ -227,7 +219,7 @@ class PublicFunction:
 
 
 def result_names(outputs: Any) -> Iterator[str]:
-    """Yield a name for each array of the outputs: that of the variable, else that of its place."""
+    """Yield a name for each array of the outputs: the name of the variable, otherwise of its place."""
     found: set[str] = set()
     for place, variable in leaves_of(outputs):
         name = variable.name or (f"output{place}" if place.isdigit() or not place else place)
@@ -238,7 +230,7 @@ def result_names(outputs: Any) -> Iterator[str]:
 
 
 def declared_shape(variable: Variable) -> tuple[int, ...] | None:
-    """Return the shape that a type declares, or None if it leaves a length open. That of a generator's key is known."""
+    """Return the shape of a generator's key, or the shape that a type declares: None if a length is open."""
     if is_key_type(variable):
         return KEY_SHAPE
     shape = variable.type.shape
@@ -246,32 +238,23 @@ def declared_shape(variable: Variable) -> tuple[int, ...] | None:
 
 
 def check_type(name: str, variable: Variable) -> None:
-    """Raise a TypeError if the value of a variable is no array and no generator."""
+    """Raise a TypeError unless the value of a variable is an array or a generator."""
     if not (is_tensor(variable.type) or is_key_type(variable)):
-        what = variable.name or "A variable"
-        raise TypeError(
-            f"{what} of {name} is no array, but {variable.type}, so it can't be an argument or the state of a module."
-        )
+        what = f"{variable.name or 'A variable'} of {name} is no array, but {variable.type}"
+        raise TypeError(f"{what}, so it can't be an argument or the state of a module.")
 
 
 def compiled_declaration(name: str, given: FunctionDeclaration) -> ModuleFunction:
-    """Compile a function that was declared.
-
-    Raises
-    ------
-    GraphBreakError
-        If it can't be one program.
-    """
+    """Compile a declared function, or raise a GraphBreakError if it can't be one program."""
     outputs = [leaf for _, leaf in leaves_of(given.outputs)]
+    how: dict[str, Any] = {
+        "updates": given.updates,
+        "mode": given.mode,
+        "name": name,
+        "on_unused_input": given.on_unused_input,
+    }
     with options(on_break="raise"):
-        f = pytensor.function(
-            given.variables(),
-            outputs,
-            updates=given.updates,
-            mode=given.mode,
-            name=name,
-            on_unused_input=given.on_unused_input,
-        )
+        f = pytensor.function(given.variables(), outputs, **how)
     return ModuleFunction(name, f, given.arguments, given.outputs, given.like, given.is_public)
 
 

@@ -12,26 +12,22 @@ from typing import Any, Self
 from weakref import WeakKeyDictionary
 
 from jaxpr_artifact.state import ModuleState
-from pytensor_jaxpr_linker.artifacts.iree.compiled import lower_for_iree, write_module
-from pytensor_jaxpr_linker.artifacts.iree.targets import CompileTarget
-from pytensor_jaxpr_linker.artifacts.lowering import PLATFORMS
-from pytensor_jaxpr_linker.artifacts.mlir.build import lower_for
+from pytensor_jaxpr_linker.artifacts.iree import CompileTarget, lower_for_iree, write_module
+from pytensor_jaxpr_linker.artifacts.mlir.build import ModuleSource, lower_for
 from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import INLINE_BYTES, MlirModule
-from pytensor_jaxpr_linker.artifacts.mlir.source import ModuleSource
 from pytensor_jaxpr_linker.artifacts.module import declarations
 from pytensor_jaxpr_linker.artifacts.module.assembly import (
     Assembly,
+    Values,
     assembly_of,
     attributes_of_functions,
     check_attributes,
-    check_functions,
-    declared_functions,
     is_function,
 )
 from pytensor_jaxpr_linker.artifacts.module.declarations import StateDeclaration
-from pytensor_jaxpr_linker.artifacts.module.functions import PublicFunction
+from pytensor_jaxpr_linker.artifacts.module.functions import ModuleFunction, PublicFunction
 from pytensor_jaxpr_linker.artifacts.module.sources import source_of
-from pytensor_jaxpr_linker.artifacts.module.state import Values
+from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS
 
 #: The shapes of arguments, by function and argument.
 type Seen = Mapping[str, tuple[int, ...]]
@@ -42,22 +38,24 @@ NOTHING_SEEN: Seen = MappingProxyType({})
 class Module:
     """Functions that share state, to be called here and to leave Python together.
 
-    A subclass names shared variables, which become the state of the module, and functions, which `public` and `private` declare. Or
-    ``Module(name, functions={"step": f})`` makes a module of compiled functions, and ``Module(f)`` of one.
+    A subclass names shared variables, which become the state of the module, and functions, which `public` and `private`
+    declare. Or ``Module(name, functions={"step": f})`` makes a module of compiled functions, and ``Module(f)`` of one.
 
     Parameters
     ----------
     name : str or function
-        What the module is called, by default the name of the class in snake_case. Or its only function.
+        The name of the module, by default the name of the class in snake_case. Or its only function.
     functions : dict from str
-        Functions compiled with mode JAXPR, what `public` and `private` return, or what else `as_jax_function` takes by itself.
+        Functions compiled with mode JAXPR, declarations of `public` and `private`, or other objects that
+        `as_jax_function` takes by themselves.
 
     Notes
     -----
-    An instance has values of its own: those that the shared variables have when it is made. Its functions compute what
-    `pytensor.function` computes, one call after the other, and change nothing outside. State is constant unless a function updates it, or
-    `Module.state` says otherwise, and keeps its shape. On an error all state keeps its values. A random generator is a key that functions
-    split, so draws are those of `as_jax_function`: other numbers than those of a function that advances a NumPy generator.
+    An instance has values of its own. They begin as the values that the shared variables have when it is made. Its
+    functions compute the same as `pytensor.function`, one call after the other, and change nothing outside. State is
+    constant unless a function updates it, or `Module.state` says otherwise, and keeps its shape. On an error all state
+    keeps its values. A random generator is a key that functions split. So draws equal the draws of `as_jax_function`,
+    and differ from the draws of a function that advances a NumPy generator.
 
     Examples
     --------
@@ -84,9 +82,8 @@ class Module:
 
     def __init_subclass__(cls, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.__name = (
-            name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__.removesuffix("Module")).lower() or "module"
-        )
+        own = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__.removesuffix("Module")).lower()
+        cls.__name = name or own or "module"
         found = {key: x for c in reversed(cls.__mro__) if c not in Module.__mro__ for key, x in vars(c).items()}
         cls.__attributes = {key: x for key, x in found.items() if not key.startswith(("__", "_Module__"))}
         parts = [key for key, x in cls.__attributes.items() if is_function(x) or is_state(key, x)]
@@ -96,7 +93,7 @@ class Module:
     def __init__(self, name: Any = None, functions: Mapping[str, Any] | None = None):
         if type(self) is not Module:
             if name is not None or functions is not None:
-                raise TypeError(f"{type(self).__name__}() takes no arguments: its class says what it has.")
+                raise TypeError(f"{type(self).__name__}() takes no arguments: its class has the functions.")
             cls = type(self)
             if cls not in ASSEMBLIES:
                 ASSEMBLIES[cls] = assembly_of(cls.__attributes, RESERVED)
@@ -108,13 +105,11 @@ class Module:
                 functions = {getattr(name, "name", None) or "main": name}
                 name = next(iter(functions))
             name = "module" if name is None else name
-            check_functions(functions)
-            check_attributes(functions, RESERVED)
             check_attributes([name], ())
-            self.__begin(name, assembly_of(attributes_of_functions(functions), RESERVED))
+            self.__begin(name, assembly_of(attributes_of_functions(functions, RESERVED), RESERVED))
 
     def __begin(self, name: str, assembly: Assembly, values: Values | None = None, seen: Seen = NOTHING_SEEN) -> None:
-        """Give a new instance its parts; by default with the values that the shared variables have."""
+        """Give a new instance its parts, by default with the present values of the shared variables."""
         self.__name, self.__assembly, self.__values = name, assembly, values or Values(assembly.globals)
         self.__seen = dict(seen)  # the shapes of arguments in the latest calls
         for attribute, tree in assembly.state.items():
@@ -124,7 +119,7 @@ class Module:
             vars(self)[function.name] = PublicFunction(name, function, names, self.__values, self.__seen)
 
     def __copy__(self) -> Self:
-        """Return another instance, with the values that this one has now and the same compiled functions."""
+        """Return another instance, with the present values of this one and the same compiled functions."""
         other = object.__new__(type(self))
         other.__begin(self.__name, self.__assembly, copy.copy(self.__values), self.__seen)
         vars(other).update(self.__added())
@@ -136,8 +131,11 @@ class Module:
         return other
 
     def __reduce__(self) -> tuple:
-        """Return what makes an instance with the values that this one has now: of its class, or of its functions, which are compiled again."""
-        functions = None if type(self) is not Module else declared_functions(self.__assembly)
+        """Return a constructor and the present values: of the class, or of the functions, which it compiles again."""
+        functions = None
+        if type(self) is Module:
+            declared = self.__assembly.declared.items()
+            functions = {name: x.target.function if isinstance(x, ModuleFunction) else x for name, x in declared}
         state = self.__values.arrays(), dict(self.__seen), self.__added()
         return restored_module, (type(self), self.__name, functions), state
 
@@ -163,33 +161,34 @@ class Module:
         return f"<module {self.__name}: {', '.join([*functions, *state])}>"
 
     def __instead__(self) -> str:
-        """Return what to ask about in place of a module."""
+        """Return the objects to ask about in place of a module."""
         functions = ", ".join(f"m.{name}" for name in self.__assembly.functions)
         return f"it has functions to ask about, {functions}. Module.save and Module.mlir write all of them."
 
     def mlir(self, *, inline_bytes: int | None = INLINE_BYTES, platform: str = "cpu") -> MlirModule:
-        """Return the module as MLIR, with the values that its state has now.
+        """Return the module as MLIR, with the present values of its state.
 
         Parameters
         ----------
         inline_bytes : int or None
-            Arrays of more bytes than this, state and constants, become parameters in a file beside the module. With None the module holds
-            all. (Arrays of complex numbers it always holds.)
+            Arrays of more bytes than this, state and constants, become parameters in a file next to the module. With
+            None the module holds all. (It always holds arrays of complex numbers.)
         platform : {"cpu", "cuda", "rocm", "tpu", "iree"}
-            For which platform JAX lowers primitives: "cpu" calls LAPACK for a Cholesky factor, which only JAX has. "iree" takes operations
-            that IREE has, and computes well, for those that it lacks, as `save` does for ``.vmfb`` files.
+            The platform for which JAX lowers primitives: "cpu" calls LAPACK for a Cholesky factor, which only JAX has.
+            "iree" replaces operations that IREE lacks, or computes badly, by others, as `save` does for ``.vmfb``
+            files.
 
         Returns
         -------
         MlirModule
-            The module, as text and as bytecode, with its parameters and what describes it.
+            The module, as text and as bytecode, with its parameters and its description.
 
         Raises
         ------
         TypeError
-            If the shape of an argument is not known, see `public`, or depends on the value of one.
+            If the shape of an argument is unknown, see `public`, or depends on the value of one.
         NotImplementedError
-            If JAX can't lower a function for the platform, or IREE lacks an operation that nothing stands for.
+            If JAX can't lower a function for the platform, or IREE lacks an operation that nothing replaces.
 
         Examples
         --------
@@ -219,16 +218,20 @@ class Module:
         parameters: str | os.PathLike | None = None,
         inline_bytes: int | None = INLINE_BYTES,
     ) -> None:
-        """Write the module into a file, with the values that its state has now. One that is there is replaced, when all has succeeded.
+        """Write the module into a file, with the present values of its state.
+
+        An older file is replaced, when everything has succeeded.
 
         Parameters
         ----------
         path : str or os.PathLike
-            A file that ends with ``.vmfb``, which IREE compiles, or with ``.mlir`` or ``.mlirbc``, see `MlirModule.save`.
+            A file that ends with ``.vmfb``, which IREE compiles, or with ``.mlir`` or ``.mlirbc``, see
+            `MlirModule.save`.
         target : {"host", "x86-64", "aarch64", "cuda"}, or sequence of str
-            What IREE compiles a ``.vmfb`` file for; a sequence is flags of ``iree-compile``.
+            The target that IREE compiles a ``.vmfb`` file for; a sequence is flags of ``iree-compile``.
         parameters : str or os.PathLike
-            The file of large arrays, by default beside the module: ``.irpa`` for ``.vmfb``, else ``.safetensors``.
+            The file of large arrays, by default next to the module: ``.irpa`` for ``.vmfb``, otherwise
+            ``.safetensors``.
         inline_bytes : int or None
             Arrays of more bytes than this go there, see `mlir`.
 
@@ -237,11 +240,11 @@ class Module:
         IreeError
             If IREE's compiler refuses the module, or crashes.
         NotImplementedError
-            If IREE lacks an operation that nothing stands for.
+            If IREE lacks an operation that nothing replaces.
         ImportError
-            If a package is missing that this needs. The message says which.
+            If a required package is missing. The message names it.
         TypeError, ValueError
-            What `mlir` raises.
+            As in `mlir`.
         """
         if Path(path).suffix == ".vmfb":
             write_module(path, self.__source(inline_bytes), target, inline_bytes, parameters)
@@ -251,7 +254,7 @@ class Module:
             self.mlir(inline_bytes=inline_bytes).save(path, parameters)
 
     def __source(self, inline_bytes: int | None) -> ModuleSource:
-        """Return the module as what MLIR is made of."""
+        """Return the source of the module's MLIR."""
         return source_of(self.__name, self.__assembly, self.__values.snapshot(), self.__seen, inline_bytes)
 
     @staticmethod
@@ -260,7 +263,7 @@ class Module:
 
     @staticmethod
     def state(tree: Any, mutable: bool) -> Any:
-        """Declare state, and whether it may change: by updates, by `ModuleState.set_value`, and by the setter of a compiled module.
+        """Declare state, and whether updates, `ModuleState.set_value`, and a compiled module's setter may change it.
 
         Parameters
         ----------
@@ -288,13 +291,13 @@ class Module:
 
 
 def is_state(name: str, given: Any) -> bool:
-    """Return whether an attribute is state, or raise a TypeError if it is meant to be and can't."""
+    """Return whether an attribute is state, or raise a TypeError if it is meant to be and can't be."""
     tree = given.tree if isinstance(given, StateDeclaration) else given
     return declarations.state_leaves(name, tree) is not None
 
 
 def restored_module(cls: type[Module], name: str, functions: Mapping[str, Any] | None) -> Module:
-    """Return a new instance of what a pickle names. The parameters that a class may have need no values."""
+    """Return a new instance for a pickle. A class may have parameters, which need no values."""
     module = object.__new__(cls)
     Module.__init__(module, *(() if functions is None else (name, functions)))
     return module
@@ -303,5 +306,5 @@ def restored_module(cls: type[Module], name: str, functions: Mapping[str, Any] |
 #: The compiled parts of classes that have instances.
 ASSEMBLIES: WeakKeyDictionary[type, Assembly] = WeakKeyDictionary()
 
-#: What parts of a module can't be called.
+#: Names that parts of a module can't have.
 RESERVED = [name for name in vars(Module) if not name.startswith("_")]

@@ -1,25 +1,24 @@
-"""A module with its values as what MLIR is made of: each function as one Jaxpr of arguments and globals."""
+"""The source of a module's MLIR: its values, and each function as one Jaxpr of arguments and globals."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import jax
 import jax.extend.core as jex
 import numpy as np
 
-from jaxpr_artifact.module_header import CHECK_CODE, FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.descriptions import CHECK_CODE, FunctionDescription, NamedTree, StateDescription
+from jaxpr_artifact.header import Argument
 from jaxpr_artifact.programs import argument_like
-from jaxpr_artifact.tree_description import described_tree
-from jaxpr_artifact.trees import leaves_of
+from jaxpr_artifact.trees import TreeDescription, described_tree, leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import check_text, lowered_program, places_of
-from pytensor_jaxpr_linker.artifacts.mlir.source import (
+from pytensor_jaxpr_linker.artifacts.mlir.build import (
     FunctionSource,
     GlobalSource,
     ModuleSource,
-    getter,
-    setter,
 )
 from pytensor_jaxpr_linker.artifacts.module.assembly import Assembly
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
@@ -33,44 +32,59 @@ from pytensor_jaxpr_linker.run.program import static_value
 def source_of(
     name: str, assembly: Assembly, values: Mapping[str, Any], seen: Mapping[str, Any], inline_bytes: int | None
 ) -> ModuleSource:
-    """Return a module, lowered for the shapes of its arguments and for the values that its state has.
+    """Return a module, lowered for the shapes of its arguments and for the present values of its state.
 
-    What declares no shape has that of the latest call, which is `seen`. Constants of functions become globals, too, if they have more
-    bytes than `inline_bytes`.
+    An argument without a declared shape has the shape of the latest call, from `seen`. Constants of functions become
+    globals, too, if they have more bytes than `inline_bytes`.
 
     Raises
     ------
     TypeError
-        If a shape is not known, or depends on values that are not.
+        If a shape is unknown, or depends on unknown values.
     """
     process.start()  # lowering has threads, too
-    arrays = {g.name: np.asarray(values[g.name]) for g in assembly.globals}
     known = {
-        g.name: GlobalSource(g.name, arrays[g.name], is_key_type(g.variable), g.is_mutable) for g in assembly.globals
+        g.name: GlobalSource(g.name, np.asarray(values[g.name]), is_key_type(g.variable), g.is_mutable)
+        for g in assembly.globals
     }
     functions = [
         function_source(f, assembly.places[f.name], known, Constants(known, inline_bytes), seen)
         for f in assembly.functions.values()
         if f.is_public
     ]
-    state = [s for s in described_state(assembly) if not s.name.startswith("_")]
-    for attribute, tree, names in ((s.name, s.tree, s.globals) for s in state):
-        part = [known[leaf] for leaf in names]
-        if f"get_{attribute}" not in assembly.functions:
-            functions.append(getter(f"get_{attribute}", part, tree))
-        if f"set_{attribute}" not in assembly.functions and all(g.is_mutable for g in part):
-            functions.append(setter(f"set_{attribute}", part, NamedTree(attribute, tree)))
+    state = []
+    for attribute, tree in assembly.state.items():
+        if not attribute.startswith("_"):
+            leaves = [(place, known[leaf]) for place, leaf in leaves_of(tree)]
+            state.append(StateDescription(attribute, described_tree(tree), tuple(g.name for _, g in leaves)))
+            functions += [f for f in getter_and_setter(state[-1], leaves) if f.name not in assembly.functions]
     return ModuleSource(name, functions, known, state)
 
 
-def described_state(assembly: Assembly) -> Iterator[StateDescription]:
-    """Yield the description of each attribute that is state."""
-    for attribute, tree in assembly.state.items():
-        yield StateDescription(attribute, described_tree(tree), tuple(name for _, name in leaves_of(tree)))
+def getter_and_setter(state: StateDescription, leaves: Sequence[tuple[str, GlobalSource]]) -> Iterator[FunctionSource]:
+    """Yield a function that returns state, and one that sets it to the arrays of a tree, unless it is constant.
+
+    If a part of the state is constant, the tree of the setter is a dict of the other leaves, by their places.
+    """
+
+    def described(given: Sequence[tuple[str, GlobalSource]]) -> tuple[Argument, ...]:
+        return tuple(argument_like(g.name, g.value, g.is_key) for _, g in given)
+
+    name, found = f"get_{state.name}", described(leaves)
+    yield FunctionSource(FunctionDescription(name, "getter", (), found, (), state.tree, state.globals), None)
+    mutable, tree = leaves, state.tree
+    if not all(g.is_mutable for _, g in leaves):
+        mutable = sorted((pair for pair in leaves if pair[1].is_mutable), key=itemgetter(0))  # the order of a dict
+        tree = TreeDescription("dict", "", tuple(place for place, _ in mutable), (None,) * len(mutable))
+    if mutable:
+        name, given, written = f"set_{state.name}", (NamedTree(state.name, tree),), tuple(g.name for _, g in mutable)
+        nothing = described_tree(None)
+        setter = FunctionDescription(name, "setter", described(mutable), (), given, nothing, writes=written)
+        yield FunctionSource(setter, None)
 
 
 class Constants:
-    """The large constants of functions as globals of a module: equal ones are one."""
+    """The large constants of functions as globals of a module. Equal constants share a global."""
 
     def __init__(self, known: dict[str, GlobalSource], inline_bytes: int | None):
         self._known, self._inline_bytes = known, inline_bytes
@@ -109,7 +123,7 @@ def function_source(
     seen: Mapping[str, Any],
 ) -> FunctionSource:
     """Return a function as a Jaxpr of its arguments and the globals that it reads."""
-    avals = argument_avals(function, seen)
+    avals = [jax.ShapeDtypeStruct(shape_of_leaf(function, leaf, seen), leaf.dtype) for leaf in function.leaves]
     check_static(function, places, known)
     program = function.program
     given = function.in_order(avals, [known[name].value for name in places])
@@ -120,7 +134,9 @@ def function_source(
     lowered = lowered_program(program, values)
     updates = {name: s.update for name, s in zip(places, function.state, strict=True) if s.update is not None}
     for name, i in updates.items():
-        check_shape_of_update(function.name, name, known[name].value.shape, lowered.jaxpr.out_avals[i].shape)
+        if (found := lowered.jaxpr.out_avals[i].shape) != (shape := known[name].value.shape):
+            shapes = f"{function.name} gives {name}, of shape {shape}, a value of shape {found}"
+            raise TypeError(f"{shapes}: a global has one shape.")
     jaxpr, reads = with_globals(function, lowered, places, updates.values(), constants)
     description = described_function(function, avals, lowered, reads, updates)
     return FunctionSource(description, jaxpr, dict(places_of(function.program.region.steps)))
@@ -130,8 +146,10 @@ def with_globals(
     function: ModuleFunction, lowered: Lowered, places: Sequence[str], updates: Iterable[int], constants: Constants
 ) -> tuple[Any, list[str]]:
     """Return the Jaxpr of the arguments and of the globals that it reads, and the names of these."""
-    closed, used = lowered.jaxpr, variables_used(lowered.jaxpr.jaxpr)
+    closed = lowered.jaxpr
     inputs, results = closed.jaxpr.invars, closed.jaxpr.outvars
+    atoms = [*(x for eqn in closed.jaxpr.eqns for x in eqn.invars), *results]
+    used = {x for x in atoms if isinstance(x, jex.Var)}
     count = len(function.leaves) + len(function.state)
     reads = {inputs[s.position]: name for name, s in zip(places, function.state, strict=True)}
     large = dict(zip(inputs[count:], function.program.constants, strict=True))
@@ -163,12 +181,12 @@ def described_function(
         argument_like(name, aval, is_key_type(variable))
         for name, aval, variable in zip(function.results, lowered.jaxpr.out_avals, outputs, strict=False)
     ]
+    pairs = zip(function.leaves, avals, strict=True)
+    arguments = [argument_like(leaf.name, aval, is_key_type(leaf.variable)) for leaf, aval in pairs]
     return FunctionDescription(
         function.name,
         "function",
-        tuple(
-            argument_like(x.name, aval, is_key_type(x.variable)) for x, aval in zip(function.leaves, avals, strict=True)
-        ),
+        tuple(arguments),
         (*results, CHECK_CODE) if lowered.checks else tuple(results),
         tuple(NamedTree(name, described_tree(tree)) for name, tree in function.arguments.items()),
         described_tree(function.outputs),
@@ -178,19 +196,14 @@ def described_function(
     )
 
 
-def argument_avals(function: ModuleFunction, seen: Mapping[str, Any]) -> list[jax.ShapeDtypeStruct]:
-    """Return shape and dtype of each argument: as declared, or as in the latest call."""
-    return [jax.ShapeDtypeStruct(shape_of_leaf(function, leaf, seen), leaf.dtype) for leaf in function.leaves]
-
-
 def shape_of_leaf(function: ModuleFunction, leaf: Leaf, seen: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the shape of an argument."""
+    """Return the shape of an argument: as declared, or as in the latest call."""
     shape = leaf.shape if leaf.shape is not None else seen.get(function.shape_key(leaf))
     if shape is None:
         raise TypeError(
-            f"The argument {leaf.name} of {function.name} is a {leaf.variable.type}, and a module that leaves Python has fixed shapes:"
-            f" give one by public(..., like={{{leaf.name.partition('.')[0]!r}: np.ones((4, 3))}}), by a type with a shape, or call"
-            f" {function.name} once."
+            f"The argument {leaf.name} of {function.name} is a {leaf.variable.type}, and a module that leaves Python"
+            f" has fixed shapes: give one by public(..., like={{{leaf.name.partition('.')[0]!r}: np.ones((4, 3))}}), by"
+            f" a type with a shape, or call {function.name} once."
         )
     return shape
 
@@ -198,28 +211,12 @@ def shape_of_leaf(function: ModuleFunction, leaf: Leaf, seen: Mapping[str, Any])
 def check_static(function: ModuleFunction, places: Sequence[str], known: Mapping[str, GlobalSource]) -> None:
     """Raise a TypeError if a shape depends on the value of an argument, or of state that may change."""
     static = set(function.program.static_positions)
-    for what, name, position in [
-        *(("argument", leaf.name, leaf.position) for leaf in function.leaves),
-        *(
-            ("state", name, s.position)
-            for name, s in zip(places, function.state, strict=True)
-            if known[name].is_mutable
-        ),
-    ]:
+    given = [("argument", leaf.name, leaf.position) for leaf in function.leaves]
+    state = zip(places, function.state, strict=True)
+    given += [("state", name, s.position) for name, s in state if known[name].is_mutable]
+    for what, name, position in given:
         if position in static:
             raise TypeError(
-                f"The {what} {name} of {function.name} determines a shape, and a module that leaves Python has fixed shapes: make it a"
-                " constant of the graph, or compute the size from the shape of an argument."
+                f"The {what} {name} of {function.name} determines a shape, and a module that leaves Python has fixed"
+                " shapes: make it a constant of the graph, or compute the size from the shape of an argument."
             )
-
-
-def check_shape_of_update(function: str, name: str, shape: tuple[int, ...], found: tuple[int, ...]) -> None:
-    """Raise a TypeError if an update has another shape than its global."""
-    if found != shape:
-        raise TypeError(f"{function} gives {name}, of shape {shape}, a value of shape {found}: a global has one shape.")
-
-
-def variables_used(jaxpr: Any) -> set[Any]:
-    """Return the variables that equations read, or that are results."""
-    atoms = [*(x for eqn in jaxpr.eqns for x in eqn.invars), *jaxpr.outvars]
-    return {x for x in atoms if isinstance(x, jex.Var)}

@@ -1,4 +1,4 @@
-"""A module as MLIR: what the text says, what is beside it, and, where IREE is installed, that it computes the same."""
+"""A module as MLIR: its text, the files next to it, and, where IREE is installed, its results."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError
+from jaxpr_artifact.descriptions import module_description_of
 from jaxpr_artifact.header import Aval, Program
-from jaxpr_artifact.module_header import module_description_of
 from jaxpr_artifact.programs import from_program
-from jaxpr_artifact.tree_description import TreeDescription, described_tree, tree_like
+from jaxpr_artifact.trees import TreeDescription, described_tree, tree_like
 from tests.artifacts.module.test_module import Params, readme_module
 
 x, w_input = pt.dvector("x"), pt.tensor("w", dtype="float64", shape=(3,))
@@ -168,7 +168,7 @@ def test_locations_name_nodes_and_no_files():
 
 
 def test_symbols_do_not_clash():
-    """Functions inside a Jaxpr have names, too, which may be those of globals."""
+    """Functions inside a Jaxpr have names, too, which may equal the names of globals."""
     s, v = pytensor.shared(np.ones(3), name="_where"), pt.tensor("v", dtype="float64", shape=(3,))
     z = pytensor.scan(lambda a, b: pt.tanh(a) + b, sequences=[v], outputs_info=[v[0]], return_updates=False)
     calls = {name: pjl.public([v], pt.special.softmax(pt.gammainc(v, s) + z)) for name in ("f", "g", "f_body")}
@@ -177,7 +177,7 @@ def test_symbols_do_not_clash():
     assert len(set(names)) == len(names) >= 7
 
 
-# Parameters beside the module
+# Parameters next to the module
 
 
 def test_large_arrays_are_not_copied_and_not_in_the_text():
@@ -223,7 +223,7 @@ def test_files_of_parameters(tmp_path):
         np.testing.assert_array_equal(array, mlir.parameters[name])
     names = {"model.mlirbc", "model.json", "weights.safetensors"}
     assert {path.name for path in tmp_path.iterdir()} == names
-    mlir.save(tmp_path / "model.mlirbc", parameters=tmp_path / "weights.safetensors")  # in place of those
+    mlir.save(tmp_path / "model.mlirbc", parameters=tmp_path / "weights.safetensors")  # in place of the old ones
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
@@ -342,7 +342,7 @@ def test_a_platform_that_jax_can_not_lower_for():
 
 
 def compiled(mlir, folder):
-    """Return a function that calls what IREE's compiler makes of the text alone, and the path of the compiled module."""
+    """Return a function that calls the text alone, compiled by IREE, and the path of the compiled module."""
     compiler, runtime = pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
     mlir.save(folder / "model.mlir")
     vmfb, flags = folder / "model.vmfb", ["--iree-input-demote-f64-to-f32=false", "--iree-llvmcpu-target-cpu=host"]

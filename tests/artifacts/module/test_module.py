@@ -303,9 +303,9 @@ def test_trees_as_arguments_results_and_state():
     np.testing.assert_array_equal(m.parts.get_value()[0].w, [5, 6])
     m.parts[0].set_value({"w": [0.0, 0.0], "bias": [3.0]})  # names count, not types
     assert m.replace(layers=new)["old"][0].bias[0] == 3
-    with pytest.raises(TypeError, match=r"layers.1 is a tree of w, bias, and what is given has 0, 1"):
+    with pytest.raises(TypeError, match=r"layers.1 is a tree of w, bias, and the given value has 0, 1"):
         m.replace([new[0], (1.0, 2.0)])
-    with pytest.raises(TypeError, match="layers is a tree of 0, 1, and what is given is float"):
+    with pytest.raises(TypeError, match="layers is a tree of 0, 1, and the given value is float"):
         m.replace(3.0)
     with pytest.raises(AttributeError, match=r"parts has 0, 1, not 'w'"):
         m.parts.w  # noqa: B018

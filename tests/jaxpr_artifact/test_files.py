@@ -14,7 +14,7 @@ import pytest
 
 import jaxpr_artifact
 from jaxpr_artifact import ArtifactError, load
-from jaxpr_artifact.container import ALIGNMENT, aligned, read_container, write_container
+from jaxpr_artifact.files import ALIGNMENT, aligned, read_container, write_container
 
 PACKAGE = Path(jaxpr_artifact.__file__).parent
 
@@ -217,6 +217,6 @@ def test_the_package_imports_jax_and_numpy_alone():
             elif isinstance(node, ast.ImportFrom) and (path.name, node.module) != ("__init__.py", "importlib"):
                 found.add(str(node.module).partition(".")[0])
                 assert not str(node.module).startswith("jax._src")
-    # `__init__.py` imports modules of this package by a table. IREE's runtime is imported when one of its files is loaded.
+    # `__init__.py` imports modules of this package by a table. IREE's runtime is imported with the first of its files.
     assert found - sys.stdlib_module_names == {"iree", "jax", "numpy", "jaxpr_artifact"}
     assert not found & {"pickle", "marshal", "importlib", "subprocess", "ctypes"}

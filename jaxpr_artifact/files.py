@@ -1,18 +1,23 @@
-"""The file: a header in JSON and members, which are runs of bytes.
+"""Files: written whole or not at all, and checked when they are read.
 
-====================  =======================================================================================
-bytes                 what
-====================  =======================================================================================
+A *container* is the file of a function for JAX: a header in JSON and members, which are runs of bytes.
+
+====================  ================================================================================================
+bytes                 contents
+====================  ================================================================================================
 8                     `MAGIC`
 8                     the version of the format, a little-endian integer like the next one
 8                     the size of the header
 32                    SHA-256 of the 16 bytes before it and of the header
-as said               the header: a JSON object of ASCII characters, with offset, size and SHA-256 of each member
-the rest              the members in the order of the header, each from the next multiple of `ALIGNMENT` on, zeros between them
-====================  =======================================================================================
+the size              the header: a JSON object of ASCII characters, with offset, size and SHA-256 of each member
+the rest              the members in the order of the header, each at the next multiple of `ALIGNMENT`, zeros between
+====================  ================================================================================================
 
-Each byte of a file is compared with a checksum or with zero, so a reader sees every change. The offsets let a reader map arrays into
-memory: JAX on the CPU uses memory at such addresses without a copy.
+Each byte of a file is compared with a checksum or with zero, so a reader sees every change. The offsets let a reader
+map arrays into memory: JAX on the CPU uses memory at such addresses without a copy.
+
+A *seal* is a checksum in a ``.vmfb`` file: IREE runs programs unchecked, and a damaged one would end the process.
+Such a file is a ZIP archive, too, and the seal is its comment, so IREE and tools for archives read the file as before.
 """
 
 from __future__ import annotations
@@ -23,18 +28,90 @@ import mmap
 import os
 import re
 import struct
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxpr_artifact.errors import ArtifactError
-from jaxpr_artifact.replacing import replacing
 
-#: The first byte is no text, and the line ends change where a file is copied as text: the trick of PNG.
+class ArtifactError(ValueError):
+    """A file can't be used as an artifact: damaged, truncated, foreign, newer, or of parts that do not fit together.
+
+    Its message names the file, the fault and the remedy.
+    """
+
+    def __init__(self, path: str | os.PathLike, what: str, remedy: str = "Export it again, or copy it again."):
+        super().__init__(f"{os.fspath(path)}: {what} {remedy}")
+        self.path, self.what, self.remedy = os.fspath(path), what, remedy
+
+    def __reduce__(self) -> tuple:
+        return type(self), (self.path, self.what, self.remedy)
+
+
+@contextmanager
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
+    """Give a new file to write, which replaces `path` if nothing fails; otherwise it is removed.
+
+    A process that has an older file of that name mapped keeps the older one. The new one has the permissions of files
+    that `open` makes, not the permissions that its writer gives it.
+    """
+    target = Path(path).resolve()
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+        new = Path(folder) / target.name
+        yield new
+        os.umask(mask := os.umask(0o077))  # it can only be read by setting it
+        new.chmod(0o666 & ~mask)
+        os.replace(new, target)
+
+
+#: The end of an archive without a comment: its signature, the bytes that the seal covers, the length of the comment.
+_END = struct.Struct("<4s16sH")
+_SIGNATURE, _WORD = b"PK\x05\x06", b"sha256 "
+_LENGTH = len(_WORD) + 64
+
+
+def seal(path: str | os.PathLike) -> None:
+    """Write the checksum of a file into it.
+
+    Raises
+    ------
+    ValueError
+        If it is not an archive, or has a comment.
+    """
+    with open(path, "r+b") as file:
+        data = file.read()
+        signature, _, length = _END.unpack(data[-_END.size :])
+        if signature != _SIGNATURE or length:
+            raise ValueError(f"{os.fspath(path)} does not end as an archive without a comment does.")
+        file.seek(-2, os.SEEK_END)
+        file.write(struct.pack("<H", _LENGTH) + comment_of(data[:-2]))
+
+
+def check_seal(path: str | os.PathLike) -> None:
+    """Raise an ArtifactError if a file has changed since it was sealed."""
+    with open(path, "rb") as file:
+        data = file.read()
+    if not data:
+        raise ArtifactError(path, "The file is empty.")
+    body, comment = data[: -_LENGTH - 2], data[-_LENGTH:]
+    if not comment.startswith(_WORD):
+        what = "The file has no checksum at its end: it is truncated, damaged, or was not written by this package."
+        raise ArtifactError(path, what, "Save it again, or copy it again.")
+    if data[-_LENGTH - 2 : -_LENGTH] != struct.pack("<H", _LENGTH) or comment != comment_of(body):
+        raise ArtifactError(path, "The file is damaged: its checksum does not fit.", "Save it again, or copy it again.")
+
+
+def comment_of(body: bytes) -> bytes:
+    """Return the comment of an archive."""
+    return _WORD + hashlib.sha256(body).hexdigest().encode("ascii")
+
+
+#: The first byte is not text, and the line ends change where a file is copied as text: the trick of PNG.
 MAGIC = b"\x89JAXPR\r\n"
 #: Raised when older readers would misunderstand a file.
 FORMAT_VERSION = 1
-#: What XLA's CPU client asks of memory that it uses as it is.
+#: The alignment of memory that XLA's CPU client uses without a copy.
 ALIGNMENT = 64
 MOST_HEADER_BYTES = 2**26
 
@@ -43,11 +120,11 @@ _LAYOUT, _DIGEST = "members", re.compile("[0-9a-f]{64}")
 
 
 class Contents(NamedTuple):
-    """What is in a file."""
+    """The contents of a container."""
 
     header: dict[str, Any]
     members: dict[str, memoryview]
-    """The bytes of each member. They are mapped: what is not read takes no memory."""
+    """The bytes of each member. They are mapped, and take no memory until they are read."""
 
 
 def aligned(offset: int) -> int:
@@ -61,18 +138,18 @@ def write_container(
     members: Mapping[str, Any],
     check: Callable[[Path], object] | None = None,
 ) -> None:
-    """Write a file, in place of one that is there. Equal contents give equal bytes.
+    """Write a container, in place of an older file. Equal contents give equal bytes.
 
     Parameters
     ----------
     path
-        The file. Whoever has an older one of that name mapped keeps the older one.
+        The file. A process that has an older one of that name mapped keeps the older one.
     header
-        What `json` can write; `members` is taken.
+        An object that `json` can write; the name `members` is taken.
     members
-        The bytes of each member: anything with the buffer protocol, in C order.
+        The bytes of each member: an object with the buffer protocol, in C order.
     check
-        Raises if the new file is not fit for use. It is called before the file takes the place of an older one.
+        Raises if the new file is not fit for use. It is called before the file replaces an older one.
     """
     views = {
         name: memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
@@ -110,15 +187,7 @@ def canonical(value: Any) -> bytes:
 
 
 def mapped(path: str | os.PathLike) -> memoryview:
-    """Return the bytes of a file, mapped into memory.
-
-    Raises
-    ------
-    ArtifactError
-        If there are none.
-    OSError
-        If the file can't be read.
-    """
+    """Return the bytes of a file, mapped into memory; an ArtifactError if there are none."""
     with open(path, "rb") as file:
         if not os.fstat(file.fileno()).st_size:
             raise ArtifactError(path, "The file is empty.")
@@ -126,16 +195,16 @@ def mapped(path: str | os.PathLike) -> memoryview:
 
 
 def read_container(path: str | os.PathLike, verify: bool = True, data: memoryview | None = None) -> Contents:
-    """Open a file and check it.
+    """Open a container and check it.
 
     Parameters
     ----------
     path
         The file, which errors name.
+    verify
+        Whether to compare the checksums of members whose names begin with ``arrays/``. All others are compared always.
     data
         Its bytes, where they are in memory already.
-    verify
-        Whether to compare the checksums of all members. If not, only those of members whose names do not begin with ``arrays/``.
 
     Raises
     ------
@@ -172,12 +241,11 @@ def parsed(path: str | os.PathLike, text: bytes) -> dict[str, Any]:
     """Return the header that a text spells."""
     try:
         header = json.loads(text.decode("ascii"))
-        is_canonical = isinstance(header, dict) and canonical(header) == text.rstrip(b" ")
+        if isinstance(header, dict) and canonical(header) == text.rstrip(b" "):
+            return header
     except (ValueError, RecursionError):
-        is_canonical = False
-    if not is_canonical:
-        raise ArtifactError(path, "The header is not written as this format writes it.", "Export it again.")
-    return header
+        pass
+    raise ArtifactError(path, "The header is not written as this format writes it.", "Export it again.")
 
 
 def members_of(

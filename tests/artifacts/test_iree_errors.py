@@ -20,10 +20,10 @@ import jax
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, IreeFunction, IreeModule, load, load_iree, load_iree_module
-from jaxpr_artifact.seal import seal
-from pytensor_jaxpr_linker.artifacts.iree import compiler
-from pytensor_jaxpr_linker.artifacts.iree.compiler import IreeError, compile_mlir, tool_path
-from pytensor_jaxpr_linker.artifacts.mlir.parameters import write_parameter_file
+from jaxpr_artifact.files import seal
+from pytensor_jaxpr_linker.artifacts import iree
+from pytensor_jaxpr_linker.artifacts.iree import IreeError, compile_mlir, tool_path
+from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import write_parameter_file
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
 
@@ -62,7 +62,6 @@ def test_refused_programs(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("kill -SEGV $$", r"crashed on the program \(Segmentation fault\): it said nothing"),
-        ("exec sleep 60", "took more than 0.5 s"),
         ("exit 0", "refused the program: it said nothing"),
     ],
 )
@@ -71,14 +70,14 @@ def test_compilers_that_fail(body: str, message: str, tmp_path: Path, monkeypatc
     tool.parent.mkdir()
     tool.write_text(f"#!/bin/sh\n{body}\n")
     tool.chmod(0o755)
-    monkeypatch.setattr(compiler, "tool_path", lambda *_: tool)
+    monkeypatch.setattr(iree, "tool_path", lambda *_: tool)
     folder = tmp_path / "out"
     folder.mkdir()
-    fails(message, folder, timeout=0.5)
+    fails(message, folder)
 
 
 def test_missing_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(iree.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install iree-base-compiler.*pytensor_jaxpr_linker\[iree\]"):
         compile_mlir("module { }", tmp_path / "f.vmfb")
 

@@ -205,4 +205,4 @@ def test_names_of_artifacts(name, tmp_path):
 
 def test_a_name_in_capitals_is_for_iree_too(tmp_path):
     pytest.importorskip("iree.compiler"), pytest.importorskip("iree.runtime")
-    assert exported(tmp_path / "F.VMFB", dims={"x": "2"}, platforms=pjl.artifacts.lowering.PLATFORMS)([1.0, 2.0]) == 3
+    assert exported(tmp_path / "F.VMFB", dims={"x": "2"}, platforms=pjl.artifacts.writing.PLATFORMS)([1.0, 2.0]) == 3

@@ -24,8 +24,8 @@ from pytensor.graph.replace import graph_replace
 
 import pytensor_jaxpr_linker as pjl
 from jaxpr_artifact import ArtifactError, IreeFunction, load_iree
-from jaxpr_artifact.iree_program import FIRST_STATE, MAIN, iree_header_of
-from pytensor_jaxpr_linker.artifacts.iree.compiler import tool_path
+from jaxpr_artifact.iree import FIRST_STATE, MAIN, iree_header_of
+from pytensor_jaxpr_linker.artifacts.iree import tool_path
 from pytensor_jaxpr_linker.pymc import export_logdensity, export_predictive, export_sampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
@@ -157,7 +157,7 @@ def test_kalman_filter(tmp_path: Path) -> None:
 
 
 def test_hamiltonian_step(tmp_path: Path) -> None:
-    """A transition of HMC on a PyMC model with its random key, leapfrog steps with gradients, acceptance: a chain has the moments of its density."""
+    """HMC on a PyMC model, with its random key, leapfrog steps and acceptance: a chain has the moments of its density."""
     precision = np.array([[2.0, 0.6], [0.6, 1.0]])
     with pm.Model() as model:
         pm.MvNormal("q", np.zeros(2), tau=precision)
@@ -211,7 +211,7 @@ def test_pymc(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["x86-64", "aarch64", "cuda", ("--iree-hal-target-backends=vmvx",)], ids=str)
 def test_other_targets(target: Any, tmp_path: Path) -> None:
-    """They compile; what is for another machine is not loaded."""
+    """They compile; a program for another machine is not loaded."""
     x = pt.dvector("x")
     y = pt.sin(x) if isinstance(target, str) else x + 1  # vmvx has no library
     found = pjl.export([x], y, path=tmp_path / "f.vmfb", dims={"x": "3"}, target=target)
@@ -256,7 +256,7 @@ def test_dtypes(tmp_path: Path) -> None:
 
 
 def test_accuracy(tmp_path: Path) -> None:
-    """Functions of which IREE's own lose all digits near 0, or of large numbers in float32; powers with NumPy's special values."""
+    """Functions that lose all digits near 0, or at large numbers in float32, in IREE's form; powers of special values."""
     x, y = pt.dvector("x"), pt.dvector("y")
     small = np.array([1e-17, -3e-12, 1e-5, 0.0, -0.3])
     functions = [pt.log1p, pt.expm1, pt.sinh, pt.arcsinh, pt.arctanh]
