@@ -28,19 +28,6 @@ from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import write_parameter_fil
 pytestmark = pytest.mark.filterwarnings("ignore:PyTensor could not link to a BLAS")  # in the reference
 
 
-@pytest.fixture(scope="module")
-def step(tmp_path_factory: pytest.TempPathFactory) -> tuple[Callable[..., Any], IreeFunction]:
-    """A step of gradient descent with a check, compiled by PyTensor and by IREE."""
-    x, y, i = pt.dmatrix("x"), pt.dvector("y"), pt.lscalar("i")
-    w = pytensor.shared(np.array([0.5, -1.0, 2.0]), name="w")
-    n = pytensor.shared(np.array(0), name="n")
-    loss = ((x @ w - y) ** 2).mean() + pt.log1p(pt.exp(w)).sum()
-    updates = {w: w - 0.01 * pt.grad(loss, w), n: n + 1}
-    fn = pytensor.function([x, y, i], [loss, y[i]], updates=updates, mode="JAXPR", name="step")
-    path = tmp_path_factory.mktemp("step") / "step.vmfb"
-    return fn, pjl.export(fn, path=path, dims={"x": "4, 3", "y": "4"})
-
-
 def fails(message: str, tmp_path: Path, mlir: str = "module { }", **options: Any) -> IreeError:
     with pytest.raises(IreeError, match=message) as caught:
         compile_mlir(mlir, tmp_path / "f.vmfb", **options)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import jax
 import numpy as np
 import pytensor
@@ -19,16 +17,7 @@ import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
-
-@pytest.fixture(autouse=True)
-def empty_store(monkeypatch):
-    """Each test begins with an empty store, without a folder, and with sources that nobody edits meanwhile."""
-    monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
-    STORE.clear()
-    STORE.use(None)
-    yield
-    STORE.clear()
-    STORE.use(None)
+pytestmark = pytest.mark.usefixtures("empty_store")
 
 
 def compiled(make, mode="JAXPR", **kwargs):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from pytensor.tensor.rewriting.basic import register_canonicalize
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.frontend.kept_graphs import KEEP_OR_EXPAND, REWRITE_CACHE
-from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from tests.frontend.test_kept_graphs import (
     GRAPHS,
@@ -32,16 +30,7 @@ from tests.frontend.test_kept_graphs import (
     vectors,
 )
 
-
-@pytest.fixture(autouse=True)
-def empty_store(monkeypatch):
-    """Each test begins with an empty store, without a folder, and with sources that nobody edits meanwhile."""
-    monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
-    STORE.clear()
-    STORE.use(None)
-    yield
-    STORE.clear()
-    STORE.use(None)
+pytestmark = pytest.mark.usefixtures("empty_store")
 
 
 def never(fgraph, node):

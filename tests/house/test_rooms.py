@@ -133,18 +133,23 @@ def test_the_import_loads_the_compiler_alone():
     )
     names = [name.split(".") for name in done.stdout.split()]
     assert {name[1] for name in names if name[0] == PACKAGE and name[1:]} == set(ROOMS[: ROOMS.index("artifacts")])
-    assert {name[1] for name in names if name[0] == "jaxpr_artifact" and name[1:]} == {"threads"}
+    assert {name[1] for name in names if name[0] == "jaxpr_artifact" and name[1:]} == {"first_use", "threads"}
 
 
 def in_stub(package: ModuleType) -> dict[str, str | None]:
     """Return the names that type checkers find in a package, and the modules that define them."""
     tree = ast.parse(Path(str(package.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
-    return {alias.name: node.module for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names}
+    return {
+        alias.asname or alias.name: node.module
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
 
 
 def test_names_of_the_files_that_are_imported_on_first_use():
     stub = in_stub(jaxpr_artifact)
-    assert {name: f"jaxpr_artifact.{module}" for name, module in jaxpr_artifact._MODULE_OF.items()} == stub
+    assert stub == jaxpr_artifact._MODULE_OF
     assert sorted(stub) == sorted(jaxpr_artifact.__all__) == sorted(jaxpr_artifact._MODULE_OF)
     assert all(hasattr(jaxpr_artifact, name) for name in stub)
 
@@ -158,6 +163,14 @@ def test_names_that_are_imported_on_first_use():
     assert all(hasattr(pytensor_jaxpr_linker, name) for name in pytensor_jaxpr_linker.__all__)
     with pytest.raises(AttributeError, match="has no attribute 'exlpain'"):
         pytensor_jaxpr_linker.exlpain  # noqa: B018
+
+
+def test_names_of_the_half_for_pymc_that_are_imported_on_first_use():
+    ours = pytest.importorskip("pytensor_jaxpr_linker.pymc")
+    stub = in_stub(ours)
+    assert sorted(stub) == sorted(ours.__all__)
+    assert {name: stub[name] for name in ours._LATER} == ours._LATER
+    assert all(hasattr(ours, name) for name in ours.__all__)
 
 
 def test_no_circle_among_modules():
