@@ -3,19 +3,18 @@
 Nothing in this package imports PyTensor. ``python -m jaxpr_artifact --help`` lists what it does at the command line.
 """
 
-from importlib import import_module
-from typing import Any
+from jaxpr_artifact.first_use import on_first_use
 
 #: The modules of the public names. They are imported when a name is first used: `pytensor_jaxpr_linker` shares modules
 #: of this package, and reads no file when it is imported.
 _MODULE_OF = {
-    "ArtifactError": "files",
-    "IreeFunction": "iree",
-    "IreeModule": "iree",
-    "LoadedFunction": "loaded",
-    "load": "loading",
-    "load_iree": "loading",
-    "load_iree_module": "loading",
+    "ArtifactError": "jaxpr_artifact.files",
+    "IreeFunction": "jaxpr_artifact.iree",
+    "IreeModule": "jaxpr_artifact.iree",
+    "LoadedFunction": "jaxpr_artifact.loaded",
+    "load": "jaxpr_artifact.loading",
+    "load_iree": "jaxpr_artifact.loading",
+    "load_iree_module": "jaxpr_artifact.loading",
 }
 
 __all__ = ["ArtifactError", "IreeFunction", "IreeModule", "LoadedFunction", "load", "load_iree", "load_iree_module"]
@@ -25,10 +24,4 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
-def __getattr__(name: str) -> Any:
-    """Import the module of a public name when the name is first used."""
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(__name__, _MODULE_OF)

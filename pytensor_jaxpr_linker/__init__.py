@@ -12,6 +12,7 @@ requirements.check()  # before the imports that need them
 
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
+from jaxpr_artifact.first_use import on_first_use
 from pytensor_jaxpr_linker import emit
 from pytensor_jaxpr_linker.base.errors import CacheWarning, GraphBreakError, GraphBreakWarning, RuntimeTracerError
 from pytensor_jaxpr_linker.base.marks import mark_dynamic, mark_static
@@ -86,12 +87,9 @@ def __dir__() -> list[str]:
     return [*__all__, "__version__", "pymc"]
 
 
+_of_wings = on_first_use(__name__, _MODULE_OF)
+
+
 def __getattr__(name: str) -> Any:
-    """Import a wing when one of its names is first used."""
-    if name == "pymc":
-        return import_module(f"{__name__}.pymc")
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+    """Import a wing when one of its names, or the wing for PyMC itself, is first used."""
+    return import_module(f"{__name__}.pymc") if name == "pymc" else _of_wings(name)

@@ -1,13 +1,11 @@
 """PyMC models as pure JAX functions, and samplers that run on them (extra ``pymc``)."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
 try:
     import pymc as _pymc  # noqa: F401
 except ImportError as error:
     raise ImportError("pytensor_jaxpr_linker.pymc needs PyMC: pip install 'pytensor_jaxpr_linker[pymc]'.") from error
 
+from jaxpr_artifact.first_use import on_first_use
 from pytensor_jaxpr_linker.pymc.compiled import CompiledModel
 from pytensor_jaxpr_linker.pymc.compiled import compile_model as compile
 from pytensor_jaxpr_linker.pymc.diagnosis import diagnose
@@ -19,18 +17,13 @@ from pytensor_jaxpr_linker.pymc.mesh.sharded_density import ShardedLogDensity, s
 from pytensor_jaxpr_linker.pymc.samplers.processes import process_context
 from pytensor_jaxpr_linker.pymc.sampling import sample
 
-if TYPE_CHECKING:
-    from pytensor_jaxpr_linker.pymc.export import export_logdensity, export_predictive, export_sampler
-    from pytensor_jaxpr_linker.pymc.samplers.pathfinder import fit_pathfinder
-    from pytensor_jaxpr_linker.pymc.samplers.smc import sample_smc
-
 #: Functions that `sample` does not need, by module. They are imported when they are first used.
 _LATER = {
-    "export_logdensity": "export",
-    "export_predictive": "export",
-    "export_sampler": "export",
-    "fit_pathfinder": "samplers.pathfinder",
-    "sample_smc": "samplers.smc",
+    "export_logdensity": f"{__name__}.export",
+    "export_predictive": f"{__name__}.export",
+    "export_sampler": f"{__name__}.export",
+    "fit_pathfinder": f"{__name__}.samplers.pathfinder",
+    "sample_smc": f"{__name__}.samplers.smc",
 }
 
 __all__ = [
@@ -59,10 +52,4 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
-    """Import a function when it is first used."""
-    if name not in _LATER:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = on_first_use(__name__, _LATER)
