@@ -175,7 +175,7 @@ BESSEL = np.concatenate([both(uniform(0, 700, 150)), geometric(1e-8, 100, 150)])
 
 ROWS = [
     one("erf", "all x", (2, 4), BULK / 2, SMALL),
-    one("erfc", "all x", (4, 4), BULK, uniform(-6, 26.5, 300), SMALL),
+    one("erfc", "all x", (4, 5), BULK, uniform(-6, 26.5, 300), SMALL),
     one("erfcx", "x > -26", (4, 4), uniform(-26, 10, 600), TINY_AND_HUGE),
     one("erfinv", "-1 < x < 1", (3, 4), uniform(-1, 1, 300), SMALL, both(1 - geometric(2e-16, 0.5, 200))),
     one("erfcinv", "0 < x < 2", (3, 4), uniform(0, 2, 300), geometric(1e-307, 0.5, 300), near([1.0], 30)),
@@ -204,7 +204,7 @@ ROWS = [
         row(name, domain, (bound, ROUNDED), *points)
         for name in ("gammainc", "gammaincc")
         for domain, bound, points in (
-            ("0.01 < a < 200", 800, GAMMA_BULK),
+            ("0.01 < a < 200", 1500, GAMMA_BULK),
             ("a < 0.1, to 1e-100", 15, GAMMA_TINY),
             ("100 < a < 1e6, near the mean", 100, GAMMA_LARGE),
             ("1 < a < 1e4, far tails", 3000, positive(at_gamma_transition(300, 1, 1e4, 35, 15))),
