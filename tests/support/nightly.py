@@ -1,8 +1,9 @@
 """Chooses the tests that only the nightly run has, by how long they took: writes their ids to `nightly.txt`, which `conftest.py` reads.
 
-    pytest -q -n 2 -m "" --junitxml=durations.xml
+    pytest -q -n 2 --junitxml=durations.xml
     python tests/support/nightly.py durations.xml
 
+Tests that the reports don't have keep the duration of the list; `-m ""` measures them again.
 A test that takes longer than `LONGEST` seconds is nightly. Of each test function the quickest case stays if it takes less than `LONGEST_ALONE`.
 """
 
@@ -14,9 +15,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 LIST = Path(__file__).with_name("nightly.txt")
-LONGEST, LONGEST_ALONE = 1.5, 3.0
-#: Files whose tests take as long as the run allows.
-ALWAYS = {"tests/whole/test_random_graphs"}
+LONGEST, LONGEST_ALONE = 0.8, 2.0
+#: Files whose tests take as long as the run allows, and files that have to see each change.
+ALWAYS = {"tests/whole/test_random_graphs", "tests/house/test_imports", "tests/whole/test_smoke"}
 #: Functions whose cases share what takes long, so the quickest one takes as long as the slowest.
 SHARED = {"tests/whole/test_processes.py::test_several_processes_find_what_one_finds"}
 
@@ -26,7 +27,7 @@ def durations(path: Path) -> dict[str, float]:
     found = {}
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         module = (case.get("classname") or "").replace(".", "/")
-        if module.startswith("tests/") and module not in ALWAYS:
+        if module.startswith("tests/"):
             found[f"{module}.py::{case.get('name')}"] = float(case.get("time", 0))
     return found
 
@@ -35,6 +36,8 @@ def chosen(seconds: dict[str, float]) -> dict[str, float]:
     """Return the tests that are nightly, with their durations."""
     functions = defaultdict(list)
     for test, duration in seconds.items():
+        if test.partition(".py::")[0] in ALWAYS:
+            continue
         functions[test.partition("[")[0]].append((duration, test))
     found = {}
     for function, cases in functions.items():
@@ -47,13 +50,14 @@ def chosen(seconds: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def listed() -> set[str]:
-    """Return the ids of the nightly tests."""
-    return {line.partition(" ")[2] for line in LIST.read_text().splitlines() if not line.startswith("#")}
+def listed() -> dict[str, float]:
+    """Return the seconds of each nightly test, by its id."""
+    lines = [line.partition(" ") for line in LIST.read_text().splitlines() if not line.startswith("#")]
+    return {test: float(seconds) for seconds, _, test in lines}
 
 
 def main() -> None:
-    seconds: dict[str, float] = {}
+    seconds = listed()
     for path in sys.argv[1:]:
         seconds |= durations(Path(path))
     lines = [f"{duration:.1f} {test}" for test, duration in sorted(chosen(seconds).items())]
