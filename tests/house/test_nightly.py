@@ -17,7 +17,7 @@ def test_listed_tests_exist():
     """An id that names no test would mark nothing, and the test would be in each run again."""
     sources: dict[str, str] = {}
     missing = []
-    for test in nightly.listed() - {""}:
+    for test in nightly.listed().keys() - {""}:
         path, _, name = test.partition("::")
         if path not in sources:
             file = Path(__file__).parents[2] / path
