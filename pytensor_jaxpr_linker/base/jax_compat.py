@@ -37,20 +37,9 @@ from jaxpr_artifact.threads import set_thread_x64, thread_x64, with_x64_restored
 from pytensor_jaxpr_linker.base.options import given_platforms
 
 #: What other modules import from here as it is defined elsewhere.
-__all__ = [
-    "LinearSolveTuple",
-    "SymbolicDim",
-    "dim_as_value_p",
-    "dim_value_aval",
-    "geqp3_p",
-    "geqrf_p",
-    "optimization_barrier_p",
-    "platform_index_p",
-    "set_thread_x64",
-    "thread_x64",
-    "with_x64_restored",
-    "xla_metadata_call_p",
-]
+__all__ = ["LinearSolveTuple", "SymbolicDim", "dim_as_value_p", "dim_value_aval", "geqp3_p", "geqrf_p"]
+__all__ += ["optimization_barrier_p", "platform_index_p", "xla_metadata_call_p"]
+__all__ += ["set_thread_x64", "thread_x64", "with_x64_restored"]
 
 #: From JAX 0.12 on, ``erfc`` has the param that ``exp`` and others have had.
 ERFC_PARAMS: dict[str, Any] = {"accuracy": None} if "accuracy" in inspect.signature(lax.erfc).parameters else {}

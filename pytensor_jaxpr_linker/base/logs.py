@@ -62,7 +62,7 @@ class Progress:
         now = time.perf_counter()
         with self._lock:
             is_first = not self.active
-            if self.active:
+            if not is_first:
                 self._log(now)
             self._stage, self._began_stage = f"{stage} ({nodes} nodes)", now
             if is_first:

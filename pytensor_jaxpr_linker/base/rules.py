@@ -28,9 +28,7 @@ class InnerGraph(NamedTuple):
     graph: AbstractFunctionGraph
     where: str  #: its place in messages: "in the loop"
     first: int = 0  #: the position of the node's operand for the first input; the others follow
-    varying: int = (
-        0  #: the number of leading inputs that differ from step to step: their values are known only when it runs
-    )
+    varying: int = 0  #: the number of leading inputs that differ from step to step, whose values only run time knows
 
 
 type InnerGraphs = Callable[[Apply], Sequence[InnerGraph]]

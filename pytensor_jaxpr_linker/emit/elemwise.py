@@ -8,7 +8,6 @@ from typing import Any
 import pytensor.scalar as ps
 from jax.extend.core import Var
 from pytensor.graph.basic import Apply
-from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import MulWithoutZeros
 
@@ -35,7 +34,7 @@ def emit_Elemwise(op, node, b, *xs):
     return [prims.broadcast_to(b, r, shape) for r in results]
 
 
-@emits(ScalarOp, refuse=lambda node: why_refused(node.op, node.inputs))
+@emits(ps.ScalarOp, refuse=lambda node: why_refused(node.op, node.inputs))
 def emit_ScalarOp(op, node, b, *xs):
     """Apply a scalar Op to scalars, which are 0-d arrays here."""
     return emit_scalars(op, [v.type.dtype for v in node.outputs], b, xs)

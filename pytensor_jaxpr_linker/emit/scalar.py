@@ -15,8 +15,6 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
-from pytensor.scalar.basic import Composite
-from pytensor.scalar.loop import ScalarLoop
 
 from pytensor_jaxpr_linker.base.rules import SCALAR_RULES, ScalarRefusal, ScalarRule, check_op_types
 from pytensor_jaxpr_linker.jaxpr import prims
@@ -149,7 +147,7 @@ def refuse_inner(op: Any, dtypes: Sequence[str]) -> str | None:
     return next((reason for reason in reasons if reason), None)
 
 
-@emits_scalar(Composite, form=several_results)
+@emits_scalar(ps.Composite, form=several_results)
 def emit_composite(op, b, dtypes, *xs):
     """Emit a fused scalar Op."""
     results = emit_inner(op.fgraph, b, xs)
@@ -243,7 +241,7 @@ def to_common_dtype(b: JaxprBuilder, xs: Sequence[Atom]) -> list[Atom]:
 # -- loops -------------------------------------------------------------------------------------------------------------
 
 
-@emits_scalar(ScalarLoop, form=several_results)
+@emits_scalar(ps.ScalarLoop, form=several_results)
 def emit_ScalarLoop(op, b, dtypes, steps, *xs):
     """Step while any element goes on; without a step `until` is true, as the Op documents."""
     shape = prims.elementwise_shape((steps, *xs))

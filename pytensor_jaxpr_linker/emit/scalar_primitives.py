@@ -272,6 +272,5 @@ def cast_numbers(op, b, dtype, x):
 @emits_scalar(psm.Erf, form=in_own_dtypes, refuse=refuse_complex)
 def erf(op, b, dtype, x):
     """The primitive `erf`."""
-    return prims.erf(
-        b, numpy_astype(b, x, np.float32 if dtype == np.float16 else dtype)
-    )  # as PyTensor computes float16
+    computed = np.float32 if dtype == np.float16 else dtype  # as PyTensor computes float16
+    return prims.erf(b, numpy_astype(b, x, computed))

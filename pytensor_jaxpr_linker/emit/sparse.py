@@ -9,23 +9,14 @@ from jax import lax
 
 from pytensor_jaxpr_linker.base.rules import emits
 from pytensor_jaxpr_linker.emit.shape import as_lengths
-from pytensor_jaxpr_linker.graph.sparse.ops import (
-    CheckLength,
-    CompressedDot,
-    CompressedIndex,
-    ListDot,
-    PaddedDot,
-    SampledDot,
-    SumAt,
-    TakeAt,
-)
+from pytensor_jaxpr_linker.graph.sparse import ops
 from pytensor_jaxpr_linker.graph.sparse.products import COLUMNS_AT_ONCE
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 from pytensor_jaxpr_linker.jaxpr.nested import row_of, row_range
 
 
-@emits(CompressedIndex)
+@emits(ops.CompressedIndex)
 def emit_CompressedIndex(op, node, b, indptr, entries):
     """Count pointers."""
     return rows_of_entries(b, indptr, entries)
@@ -49,7 +40,7 @@ def places(b: JaxprBuilder, indices: Sequence[Atom]) -> Atom:
     return prims.concatenate(b, columns, 1) if len(columns) > 1 else columns[0]
 
 
-@emits(TakeAt)
+@emits(ops.TakeAt)
 def emit_TakeAt(op, node, b, x, *indices):
     """Gather."""
     return gather_at(b, x, *indices)
@@ -67,7 +58,7 @@ def gather_at(b: JaxprBuilder, x: Atom, *indices: Atom) -> Atom:
     return prims.gather(b, x, places(b, indices), dims, sizes, result, lax.GatherScatterMode.CLIP)
 
 
-@emits(SumAt, static=lambda node: range(1 + node.op.count, len(node.inputs)))
+@emits(ops.SumAt, static=lambda node: range(1 + node.op.count, len(node.inputs)))
 def emit_SumAt(op, node, b, x, *operands):
     """Scatter into zeros."""
     indices, lengths = operands[: op.count], as_lengths(operands[op.count :])
@@ -84,7 +75,7 @@ def scatter_entries(b: JaxprBuilder, total: Atom, x: Atom, *indices: Atom) -> At
     return prims.scatter_add(b, total, places(b, indices), x, dims)
 
 
-@emits(CheckLength, static=(1,))
+@emits(ops.CheckLength, static=(1,))
 def emit_CheckLength(op, node, b, x, length):
     """Compare while building."""
     op.check(x.aval.shape, length.item())
@@ -102,7 +93,7 @@ ENTRIES_AT_ONCE = 1024
 COLUMNS = 4
 
 
-@emits(ListDot, static=(4,))
+@emits(ops.ListDot, static=(4,))
 def emit_ListDot(op, node, b, data, rows, cols, y, n):
     """Multiply for each entry a row, and sum the products by the rows of the entries."""
     return list_dot(b, data, rows, cols, y, n.item())
@@ -134,7 +125,7 @@ def add_entries(b: JaxprBuilder, total: Atom, entries: Sequence[Atom], y: Atom) 
     return scatter_entries(b, total, prims.mul(b, factors, taken), rows)
 
 
-@emits(CompressedDot)
+@emits(ops.CompressedDot)
 def emit_CompressedDot(op, node, b, data, indices, indptr, y):
     """Call the one primitive that JAX has for it, with columns of zeros that make their number a multiple."""
     n, (m, k) = indptr.aval.shape[0] - 1, y.aval.shape
@@ -145,7 +136,7 @@ def emit_CompressedDot(op, node, b, data, indices, indptr, y):
     return prims.slice_(b, found, (0, 0), (n, k), (1, 1)) if k % COLUMNS else found
 
 
-@emits(PaddedDot)
+@emits(ops.PaddedDot)
 def emit_PaddedDot(op, node, b, cols, x, data, *slots):
     """Add columns; the column past the last, and the entry past the last, are zero."""
     zeros, x = prims.broadcast_to(b, b.constant(0, x.aval.dtype), cols.aval.shape[1:]), with_zero(b, x)
@@ -164,7 +155,7 @@ def with_zero(b: JaxprBuilder, x: Atom) -> Atom:
     return prims.pad(b, x, b.constant(0, x.aval.dtype), [(0, 1, 0)])
 
 
-@emits(SampledDot)
+@emits(ops.SampledDot)
 def emit_SampledDot(op, node, b, x, y, rows, cols):
     """Add the products of one column of both factors after the other."""
     if not has_known_shape(x.aval.shape[1:]):

@@ -15,18 +15,7 @@ from pytensor.tensor import subtensor
 
 from pytensor_jaxpr_linker.base.jax_compat import SymbolicDim
 from pytensor_jaxpr_linker.base.rules import emits
-from pytensor_jaxpr_linker.emit.blocks import (
-    Block,
-    Span,
-    has_elements,
-    make_block,
-    read_box,
-    read_spans,
-    static_span,
-    symbolic_span,
-    write_box,
-    write_spans,
-)
+from pytensor_jaxpr_linker.emit import blocks
 from pytensor_jaxpr_linker.emit.indexing import (
     gather_points,
     index_dtype,
@@ -63,10 +52,10 @@ def emit_Subtensor(op, node, b, x, *flat):
     if not (b.checked or all_in_bounds(b, shape, parts)):
         return read_points(b, node, x, parts)
     box = resolve_box(b, node, shape, parts)
-    if not has_elements(shape, box):
+    if not blocks.has_elements(shape, box):
         shape = [n for axis, n in enumerate(box.shape) if axis not in parts.arrays]
         return prims.broadcast_to(b, b.constant(0, x.aval.dtype), tuple(shape))
-    x = read_spans(b, prims.rev(b, read_box(b, x, box), parts.flipped), parts.stepped)
+    x = blocks.read_spans(b, prims.rev(b, blocks.read_box(b, x, box), parts.flipped), parts.stepped)
     return prims.squeeze(b, x, tuple(parts.arrays))
 
 
@@ -92,8 +81,8 @@ def emit_IncSubtensor(op, node, b, x, y, *flat):
     y = prims.broadcast_in_dim(b, y, block, kept)
     y = prims.rev(b, y, parts.flipped)
     if parts.stepped:
-        y, is_set = write_spans(b, read_box(b, x, box), y, parts.stepped, is_set), True
-    return write_box(b, x, y, box, is_set)
+        y, is_set = blocks.write_spans(b, blocks.read_box(b, x, box), y, parts.stepped, is_set), True
+    return blocks.write_box(b, x, y, box, is_set)
 
 
 @emits(subtensor.AdvancedIncSubtensor, static=static_slice_bounds(2))
@@ -111,11 +100,11 @@ def emit_AdvancedIncSubtensor(op, node, b, x, y, *flat):
 class Parts(NamedTuple):
     """An index, axis by axis."""
 
-    spans: list[Span]  #: the ascending positions that each axis's slice takes; for `arrays`, all
+    spans: list[blocks.Span]  #: the ascending positions that each axis's slice takes; for `arrays`, all
     flipped: list[int]  #: axes whose slices run backwards
     arrays: dict[int, Atom]  #: integers and index arrays by axis
     #: What slices with a step take of axes of symbolic length; `spans` has these axes whole.
-    stepped: dict[int, Span]
+    stepped: dict[int, blocks.Span]
     symbolic: list[int]  #: axes whose slice has symbolic bounds
 
 
@@ -129,8 +118,8 @@ def split_indices(b: JaxprBuilder, idx_list: Sequence[Any], flat: Sequence[Any],
             continue
         for array in mask_positions(b, entry, shape, axis) if entry.aval.dtype == bool else (entry,):
             parts.arrays[len(parts.spans)] = array
-            parts.spans.append(Span(0, shape[len(parts.spans)]))
-    parts.spans.extend([Span(0, n) for n in shape[len(parts.spans) :]])
+            parts.spans.append(blocks.Span(0, shape[len(parts.spans)]))
+    parts.spans.extend([blocks.Span(0, n) for n in shape[len(parts.spans) :]])
     return parts
 
 
@@ -139,18 +128,18 @@ def add_slice(parts: Parts, entry: slice, n: int) -> None:
     axis = len(parts.spans)
     start, stop, step = [None if v is None else v.item() for v in (entry.start, entry.stop, entry.step)]
     if type(n) is int and SymbolicDim not in (type(start), type(stop), type(step)):
-        span = static_span(start, stop, step, n)
+        span = blocks.static_span(start, stop, step, n)
         step = span.step
         if step < 0:
-            span = Span(span.start + (span.length - 1) * step, span.length, -step)
+            span = blocks.Span(span.start + (span.length - 1) * step, span.length, -step)
     else:
         parts.symbolic.append(axis)
-        span = symbolic_span(start, stop, step, n)
+        span = blocks.symbolic_span(start, stop, step, n)
         step = span.step
         if abs(step) != 1:
-            parts.stepped[axis], span, step = span, Span(0, n), 1
+            parts.stepped[axis], span, step = span, blocks.Span(0, n), 1
         elif step < 0:
-            span = Span(span.start - span.length + 1, span.length)
+            span = blocks.Span(span.start - span.length + 1, span.length)
     if step < 0:
         parts.flipped.append(axis)
     parts.spans.append(span)
@@ -189,15 +178,15 @@ def known_position(b: JaxprBuilder, index: Atom, axis: int, n: int) -> int | Non
 # -- blocks: slices and integers ---------------------------------------------------------------------------------------
 
 
-def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Block:
+def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> blocks.Block:
     """Return the block that slices and integers index, after checking the integers."""
-    box = make_block(b, shape, parts.spans, parts.symbolic)
+    box = blocks.make_block(b, shape, parts.spans, parts.symbolic)
     for axis, index in parts.arrays.items():
         start = known_position(b, index, axis, shape[axis])
         if start is None:
             box.starts[axis] = runtime_positions(b, node, index, axis, shape[axis], index_dtype(shape))
             start = 0
-        box.spans[axis] = Span(start, 1)
+        box.spans[axis] = blocks.Span(start, 1)
     return box
 
 
@@ -206,16 +195,16 @@ def resolve_box(b: JaxprBuilder, node: Apply, shape: Shape, parts: Parts) -> Blo
 
 def read_points(b: JaxprBuilder, node: Apply, x: Atom, parts: Parts) -> Atom:
     """Emit the elements of `x` at slices and index arrays."""
-    x = prims.rev(b, read_box(b, x, make_block(b, x.aval.shape, parts.spans, parts.symbolic)), parts.flipped)
-    x = read_spans(b, x, parts.stepped)
+    box = blocks.make_block(b, x.aval.shape, parts.spans, parts.symbolic)
+    x = blocks.read_spans(b, prims.rev(b, blocks.read_box(b, x, box), parts.flipped), parts.stepped)
     return gather_points(b, x, resolve_points(b, node, x.aval.shape, parts.arrays)) if parts.arrays else x
 
 
 def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, how: str) -> Atom:
     """Emit `x` with `y` written, or added, at slices and index arrays."""
-    box = make_block(b, x.aval.shape, parts.spans, parts.symbolic)
-    block = read_box(b, x, box)
-    part = read_spans(b, block, parts.stepped)
+    box = blocks.make_block(b, x.aval.shape, parts.spans, parts.symbolic)
+    block = blocks.read_box(b, x, box)
+    part = blocks.read_spans(b, block, parts.stepped)
     points = resolve_points(b, node, part.aval.shape, parts.arrays)
     shape, given = points.shape, y.aval.shape
     message = {
@@ -227,8 +216,8 @@ def write_points(b: JaxprBuilder, node: Apply, x: Atom, y: Atom, parts: Parts, h
     y = fit_update(b, y, shape, message)
     rest = [axis for axis in range(len(parts.spans)) if axis not in parts.arrays]
     y = prims.rev(b, y, [points.window[rest.index(axis)] for axis in parts.flipped])
-    part = write_spans(b, block, scatter_points(b, part, y, points, how), parts.stepped, is_set=True)
-    return write_box(b, x, part, box, is_set=True)
+    part = blocks.write_spans(b, block, scatter_points(b, part, y, points, how), parts.stepped, is_set=True)
+    return blocks.write_box(b, x, part, box, is_set=True)
 
 
 # -- the value that is written -----------------------------------------------------------------------------------------

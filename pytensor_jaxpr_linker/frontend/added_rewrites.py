@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.builders import OpFromGraph
-from pytensor.gradient import grad
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph, Output
 from pytensor.graph.op import HasInnerGraph, Op
@@ -33,7 +32,6 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, exp
 from pytensor.tensor.special import LogAddExp, LogSumExp, Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
-from pytensor.tensor.type import TensorType
 
 from pytensor_jaxpr_linker.graph.static_values import perform
 
@@ -86,7 +84,7 @@ def gives_numbers(node: Apply) -> bool:
 
 def is_number(of_type: Any) -> bool:
     """Return whether values of a type are one number, whatever their dimensions."""
-    return all(n == 1 for n in of_type.shape) if isinstance(of_type, TensorType) else isinstance(of_type, ScalarType)
+    return all(n == 1 for n in of_type.shape) if isinstance(of_type, pt.TensorType) else isinstance(of_type, ScalarType)
 
 
 @node_rewriter([OpFromGraph])
@@ -109,7 +107,7 @@ def pullback_at_fixed_maxima(node: Apply, cotangent: Variable) -> list[Variable]
     maxima = [v.out for v in inner.apply_nodes if isinstance(getattr(v.op, "scalar_op", None), Maximum)]
     of_inner = cotangent.type()
     known = dict(zip(inner.outputs, [of_inner], strict=True))
-    found: Any = grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
+    found: Any = pt.grad(None, inner.inputs, known_grads=known, consider_constant=maxima)
     pullback = FrozenFunctionGraph.from_io([*inner.inputs, of_inner], found)
     return pullback.bind([*node.inputs, cotangent])  # `clone_replace` would copy all ancestors of the inputs
 
@@ -134,13 +132,9 @@ def is_below_maximum(z: Variable) -> bool:
         case Elemwise(Sub()), x, shift:
             match shift.owner_op_and_inputs:
                 case Elemwise(Switch()), _, _, top:
-                    top = without_views(top)
-                    return (
-                        top.owner is not None
-                        and isinstance(top.owner.op, Max)
-                        and top.owner.op.initial
-                        and top.owner.inputs == [x]
-                    )
+                    match without_views(top).owner_op_and_inputs:
+                        case Max(initial=True), operand:
+                            return operand is x
     return False
 
 

@@ -11,7 +11,6 @@ import jax
 import pytensor.compile
 from pytensor.compile import mode as modes
 from pytensor.compile.executor import Function
-from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
@@ -22,21 +21,12 @@ from pytensor.link.jax.linker import JAXLinker
 
 from pytensor_jaxpr_linker.base.contexts import named_context
 from pytensor_jaxpr_linker.base.options import resolve
+from pytensor_jaxpr_linker.frontend import targets
 from pytensor_jaxpr_linker.frontend.function import JaxprMode
 from pytensor_jaxpr_linker.frontend.jax_function import JaxFunction, SharedConstants
 from pytensor_jaxpr_linker.frontend.kept_graphs import Original, copy_of, original_of
 from pytensor_jaxpr_linker.frontend.linker import JaxprLinker
 from pytensor_jaxpr_linker.frontend.pytensor_gradient import with_pytensor_gradient
-from pytensor_jaxpr_linker.frontend.targets import (
-    LOADED,
-    Target,
-    compiled,
-    compiled_runner,
-    graph_target,
-    is_loaded,
-    rewrite,
-    target_of,
-)
 from pytensor_jaxpr_linker.graph.facts import may_be_static
 from pytensor_jaxpr_linker.jaxpr.lower import lower_region
 from pytensor_jaxpr_linker.plan.model import LargeConstants
@@ -109,17 +99,20 @@ def as_jax_function(
     if checks not in ("skip", "checkify"):
         raise ValueError(f'checks is "skip" or "checkify", not {checks!r}.')
     asker, also = "as_jax_function", ", or the inputs and the outputs of a graph"
-    target = target_of(inputs, asker, mode, also) if outputs is None else graph_target(inputs, outputs, mode, asker)
+    if outputs is None:
+        target = targets.target_of(inputs, asker, mode, also)
+    else:
+        target = targets.graph_target(inputs, outputs, mode, asker)
     program, original, mode = single_program(target)
     return make_jax_function(program, original, mode, gradient, checks == "checkify", target=target._replace(kept=()))
 
 
-def single_program(target: Target) -> tuple[Program, Original, Any]:
+def single_program(target: targets.Target) -> tuple[Program, Original, Any]:
     """Return a target as one program, its graph before rewrites, and its mode."""
     if (f := target.function) is not None:
         fgraph = f.maker.fgraph
         original = original_of(fgraph) or copy_of(fgraph.inputs, fgraph.outputs)
-        return compiled_runner(f).single_program(), original, f.maker.mode
+        return targets.compiled_runner(f).single_program(), original, f.maker.mode
     original = with_constants(target.inputs, target.outputs)
     return graph_program(original, target.mode), original, target.mode
 
@@ -131,7 +124,7 @@ def make_jax_function(
     gradient: str,
     checked: bool = False,
     shared: SharedConstants | None = None,
-    target: Target | None = None,
+    target: targets.Target | None = None,
 ) -> JaxFunction:
     """Return a program as a JAX function; for a derivative, `shared` are the constants of the original function."""
     program, fn, constants = differentiable_function(program, original, mode, gradient, checked, shared)
@@ -189,10 +182,10 @@ def make_jaxpr(f: Any, *args: Any) -> Any:
     >>> pjl.make_jaxpr(pytensor.function([x], y, mode="JAXPR"), [1.0, 2.0])
     { lambda ; a:f64[2]. let b:f64[2] = exp a in (b,) } # [Exp[y]]
     """
-    if is_loaded(f):
+    if targets.is_loaded(f):
         return f.trace(*args).jaxpr
-    target = target_of(f, "make_jaxpr", also=LOADED)
-    found = compiled(target)
+    target = targets.target_of(f, "make_jaxpr", also=targets.LOADED)
+    found = targets.compiled(target)
     program = found.runner.program or found.runner.single_program()
     with jax.enable_x64(True):
         values = found.examples(target.arguments(args))
@@ -225,7 +218,7 @@ def raise_deferred(f: Function) -> None:
     ...     print(error)
     index is out of bounds for axis 0 with size 2
     """
-    deferred = compiled_runner(f).deferred
+    deferred = targets.compiled_runner(f).deferred
     if deferred is not None:
         deferred.raise_failed()
 
@@ -243,8 +236,8 @@ def with_constants(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> O
 def graph_program(graph: Original, mode: Any) -> Program:
     """Rewrite a graph and return its program."""
     fgraph = FunctionGraph(*graph, clone=True)
-    rewrite(fgraph, get_mode(mode))
-    return rewritten_program(fgraph, resolve(getattr(get_mode(mode).linker, "options", None)).allow_traced_leaves)
+    targets.rewrite(fgraph, modes.get_mode(mode))
+    return rewritten_program(fgraph, resolve(getattr(modes.get_mode(mode).linker, "options", None)).allow_traced_leaves)
 
 
 def rewritten_program(fgraph: FunctionGraph, traced_leaves: bool) -> Program:

@@ -47,9 +47,8 @@ class GraphEvents:
             listeners = self._listeners[name] = listeners_among(self._features, name)
         for listener in listeners:
             listener(self.fgraph, *args, **kwargs)
-        for listener in listeners_among(
-            self.fgraph._features[count:], name
-        ):  # of features that were attached meanwhile
+        # Features that were attached meanwhile hear of it, too.
+        for listener in listeners_among(self.fgraph._features[count:], name):
             listener(self.fgraph, *args, **kwargs)
 
     def nodes(self) -> list[Apply]:

@@ -186,9 +186,8 @@ class FindRewritten(GraphRewriter):
         if rewritten is None:
             fgraph.attach_feature(Pending(entry.keep))
         else:
-            put_in_place(
-                fgraph, Apply(Kept(), [*fgraph.inputs], [v.type.make_variable() for v in fgraph.outputs]).outputs
-            )
+            outputs = [v.type.make_variable() for v in fgraph.outputs]
+            put_in_place(fgraph, Apply(Kept(), [*fgraph.inputs], outputs).outputs)
             fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
 
     def apply(self, fgraph: FunctionGraph) -> None:

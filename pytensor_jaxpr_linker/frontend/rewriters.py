@@ -22,38 +22,27 @@ from pytensor import config
 from pytensor.graph.basic import Apply
 from pytensor.graph.fg import FunctionGraph, Output
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import (
-    EquilibriumGraphRewriter,
-    FromFunctionNodeRewriter,
-    GraphRewriter,
-    MergeOptimizer,
-    NodeProcessingGraphRewriter,
-    OpToRewriterTracker,
-    Rewriter,
-    SequentialGraphRewriter,
-    SequentialNodeRewriter,
-    WalkingGraphRewriter,
-)
+from pytensor.graph.rewriting import basic
 from pytensor.graph.traversal import apply_ancestors, toposort
 
 from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.frontend.graph_features import GraphEvents, Merge, counted_events
 
 
-def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
+def without_measurements(rewriter: basic.GraphRewriter) -> basic.GraphRewriter:
     """Return a rewriter that does the same in less time, or a rewriter whose class is not PyTensor's itself."""
     if config.profile_optimizer or not type(rewriter).__module__.startswith("pytensor."):
         return rewriter
-    if isinstance(rewriter, SequentialGraphRewriter):
-        same = with_class(rewriter, derived(type(rewriter), SequentialGraphRewriter, RewriteSequence))
+    if isinstance(rewriter, basic.SequentialGraphRewriter):
+        same = with_class(rewriter, derived(type(rewriter), basic.SequentialGraphRewriter, RewriteSequence))
         same.data = [*map(without_measurements, rewriter.data)]
         return same
-    if isinstance(rewriter, WalkingGraphRewriter):
-        return with_class(rewriter, derived(type(rewriter), WalkingGraphRewriter, GraphWalk))
-    if isinstance(rewriter, MergeOptimizer):
-        return with_class(rewriter, derived(type(rewriter), MergeOptimizer, Merge))
-    if isinstance(rewriter, EquilibriumGraphRewriter):
-        same = with_class(rewriter, derived(type(rewriter), EquilibriumGraphRewriter, Equilibrium))
+    if isinstance(rewriter, basic.WalkingGraphRewriter):
+        return with_class(rewriter, derived(type(rewriter), basic.WalkingGraphRewriter, GraphWalk))
+    if isinstance(rewriter, basic.MergeOptimizer):
+        return with_class(rewriter, derived(type(rewriter), basic.MergeOptimizer, Merge))
+    if isinstance(rewriter, basic.EquilibriumGraphRewriter):
+        same = with_class(rewriter, derived(type(rewriter), basic.EquilibriumGraphRewriter, Equilibrium))
         for kind in ("global_rewriters", "final_rewriters", "cleanup_rewriters"):
             setattr(same, kind, [*map(without_measurements, getattr(rewriter, kind))])
         same.node_tracker = by_inheritance(copy(same.node_tracker))
@@ -65,7 +54,7 @@ def without_measurements(rewriter: GraphRewriter) -> GraphRewriter:
 SOME_TRACES = 8
 
 
-def with_class(rewriter: GraphRewriter, new_class: type) -> Any:
+def with_class(rewriter: basic.GraphRewriter, new_class: type) -> Any:
     """Return a rewriter with the attributes of another one, which others may use, too."""
     same: Any = object.__new__(new_class)
     same.__dict__.update(rewriter.__dict__)
@@ -85,7 +74,7 @@ class RewriteAttempt:
         self.rewriter, self.found = rewriter, None
         #: Returns whether the rewriter may track Ops of a class.
         self.is_for: Callable[[type], bool] = lambda op_class: True
-        if type(rewriter) is FromFunctionNodeRewriter:
+        if type(rewriter) is basic.FromFunctionNodeRewriter:
             tracked = () if is_tracked else rewriter.tracks() or ()
             if all(isinstance(t, type) for t in tracked):
                 self.find = rewriter.fn
@@ -93,12 +82,12 @@ class RewriteAttempt:
                     classes = frozenset(tracked)
                     self.is_for = cache(lambda op_class: not classes.isdisjoint(op_class.__mro__))
                 return
-        if type(rewriter) is SequentialNodeRewriter and not config.optimizer_verbose:
+        if type(rewriter) is basic.SequentialNodeRewriter and not config.optimizer_verbose:
             self.find = InTurn(rewriter)
         else:
             self.find = partial(rewriter.transform, enforce_tracks=not is_tracked)
 
-    def change(self, navigator: NodeProcessingGraphRewriter, fgraph: FunctionGraph, node: Apply) -> bool:
+    def change(self, navigator: basic.NodeProcessingGraphRewriter, fgraph: FunctionGraph, node: Apply) -> bool:
         """Replace a node if the rewriter finds replacements, and return whether that changed the graph."""
         try:
             found = self.find(fgraph, node)
@@ -140,7 +129,7 @@ def without_repeated_traces(variables: Iterable[Any]) -> None:
 class InTurn:
     """Tries node rewriters one after the other, as a `SequentialNodeRewriter` does."""
 
-    def __init__(self, rewriter: SequentialNodeRewriter):
+    def __init__(self, rewriter: basic.SequentialNodeRewriter):
         self.goes_on = rewriter.apply_all_rewrites
         self.attempts = Attempts(by_inheritance(copy(rewriter.tracker)))
 
@@ -163,7 +152,7 @@ class Attempts:
     The hash of an Op takes as long as a rewrite, so Ops, and rewriters, are told apart by identity.
     """
 
-    def __init__(self, tracker: OpToRewriterTracker):
+    def __init__(self, tracker: basic.OpToRewriterTracker):
         self.tracker = tracker
         #: With an Op, for no other to have its identity.
         self.known: dict[int, tuple[Op, list[RewriteAttempt]]] = {}
@@ -187,14 +176,14 @@ class Attempts:
         return found
 
 
-def by_inheritance(tracker: OpToRewriterTracker) -> OpToRewriterTracker:
+def by_inheritance(tracker: basic.OpToRewriterTracker) -> basic.OpToRewriterTracker:
     """Return a tracker that finds an Op's tracked classes by inheritance, without asking each abstract base class."""
     tracker._cached_composed_mro = attrgetter("__mro__")
     tracker.get_trackers = tracker._get_trackers  # type: ignore[assignment]  # PyTensor's remembers by hash
     return tracker
 
 
-class RewriteSequence(SequentialGraphRewriter):
+class RewriteSequence(basic.SequentialGraphRewriter):
     """Applies rewriters in turn, as a `SequentialGraphRewriter` does."""
 
     def apply(self, fgraph: FunctionGraph) -> Any:
@@ -203,7 +192,7 @@ class RewriteSequence(SequentialGraphRewriter):
             return super().apply(fgraph)
 
 
-class GraphWalk(WalkingGraphRewriter):
+class GraphWalk(basic.WalkingGraphRewriter):
     """Applies one node rewriter to each node, as a `WalkingGraphRewriter` does."""
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Any] | None = None) -> None:
@@ -227,7 +216,7 @@ class GraphWalk(WalkingGraphRewriter):
                 self.detach_updater(fgraph, updater)
 
 
-class Equilibrium(EquilibriumGraphRewriter):
+class Equilibrium(basic.EquilibriumGraphRewriter):
     """Applies rewrites until none changes the graph, as an `EquilibriumGraphRewriter` does."""
 
     def apply(self, fgraph: FunctionGraph, start_from: Sequence[Any] | None = None) -> None:
@@ -258,7 +247,7 @@ class Rounds:
         #: How often a rewriter has changed the graph, by its identity.
         self.uses: Counter[int] = Counter()
         self.most_nodes = len(fgraph.apply_nodes)
-        self.overused: Rewriter | None = None
+        self.overused: basic.Rewriter | None = None
 
     def run(self) -> None:
         """Apply all rewriters, again and again, until nothing changes."""
@@ -277,9 +266,9 @@ class Rounds:
             )
             if config.on_opt_error == "raise":
                 raise AssertionError(message)
-            logging.getLogger(EquilibriumGraphRewriter.__module__).error(message)
+            logging.getLogger(basic.EquilibriumGraphRewriter.__module__).error(message)
 
-    def rewrite_graph(self, rewriters: Iterable[GraphRewriter]) -> None:
+    def rewrite_graph(self, rewriters: Iterable[basic.GraphRewriter]) -> None:
         """Apply rewriters of the whole graph."""
         for rewriter in rewriters:
             before, key = self.events.changes, identity(rewriter)
@@ -328,7 +317,7 @@ class Rounds:
         if self.events.changes == before:
             self.settled_nodes[node] = before
 
-    def count_use(self, rewriter: Rewriter) -> None:
+    def count_use(self, rewriter: basic.Rewriter) -> None:
         """Note that a rewriter has changed the graph, and whether that is too often."""
         key = identity(rewriter)
         self.uses[key] += 1

@@ -24,7 +24,6 @@ from pytensor_jaxpr_linker.base.errors import variable_name
 from pytensor_jaxpr_linker.base.options import Options
 from pytensor_jaxpr_linker.frontend.shared_arrays import adopt, consistent, in_cell, placed_like, shared_device_array
 from pytensor_jaxpr_linker.run import placement
-from pytensor_jaxpr_linker.run.placement import device_for, process
 
 
 class Storage(NamedTuple):
@@ -129,7 +128,7 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
         (alone,) = (turn.lock for turn in turns)
 
         def run_alone() -> list:
-            process.check()
+            placement.process.check()
             with alone:
                 return thunk()
 
@@ -138,7 +137,7 @@ def in_turn(thunk: Callable[[], list], turns: Sequence[Turn]) -> Callable[[], li
     release = [turn.lock.release for turn in turns]
 
     def run() -> list:
-        process.check()  # before it waits for a lock that another thread held when the process was forked
+        placement.process.check()  # before it waits for a lock that another thread held when the process was forked
         held: list[bool] = []
         releases = map(call, itertools.compress(release, held))
         try:
@@ -190,7 +189,7 @@ class SharedArrays:
         self.kept = (None,) * len(self.kept)
         with consistent:
             values = [cell[0] for cell in self._cells]
-        has_own = device_for(self._options) is not None
+        has_own = placement.device_for(self._options) is not None
         buffers = [
             buffer
             for value, order, dtype in zip(values, self._orders, self._dtypes, strict=True)
@@ -217,7 +216,7 @@ def result_converters(fgraph: FunctionGraph, borrowed: set[int], options: Option
         if not (is_tensor(variable.type) or isinstance(variable.type, ScalarType)):
             return lambda value: value
         if i in updates:
-            return lambda array: in_cell(placement.on_device(array, device_for(options)))
+            return lambda array: in_cell(placement.on_device(array, placement.device_for(options)))
         if options.results == "jax":
             return placement.read_inputs if has_mirrors else placement.on_device
         if isinstance(variable.type, ScalarType):

@@ -78,11 +78,6 @@ def decomposes(*op_types: type) -> Callable[[Decomposition], Decomposition]:
     return register
 
 
-def decompose(graph: Graph, find_rule: FindRule) -> Graph:
-    """Replace the Ops that have a decomposition."""
-    return rewritten(graph, find_rule, DECOMPOSITIONS)
-
-
 @decomposes(Unique)
 def unique(node: Apply) -> list[Variable] | None:
     """Sort; the first of each run of equal elements stays, selected by a mask, and NaN equals NaN (`numpy.unique`)."""
@@ -138,16 +133,11 @@ def scaled_sum_with_product(node: Apply) -> list[Variable]:
 ARITHMETIC = (DeepCopyOp, Elemwise, ScalarFromTensor, ScalarOp, TensorFromScalar, TypeCastingOp)
 
 
-def eager_numbers(graph: Graph, find_rule: FindRule) -> Graph:
-    """Let an `IfElse` choose each integer that both branches of a `LazyIfElse` compute by arithmetic.
+def choice_of_numbers(known: Operands, node: Apply) -> list[Variable]:
+    """Return the outputs of a `LazyIfElse`, with an `IfElse` for integers that both branches compute by arithmetic.
 
     Most are lengths of the conditional's arrays. The analysis then sees when each of them is known.
     """
-    return rewritten(graph, find_rule, NUMBERS_OF_BRANCHES)
-
-
-def choice_of_numbers(known: Operands, node: Apply) -> list[Variable]:
-    """Return the outputs of a `LazyIfElse`, with an `IfElse` for integers."""
     copied = known.node(node)
     condition, *operands = copied.inputs
     branches = (node.op.true_branch.fgraph, node.op.false_branch.fgraph)

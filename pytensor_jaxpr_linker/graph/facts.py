@@ -112,12 +112,9 @@ NUMBER_KEYS = VECTOR_KEYS | {"float16", "float32", "float64"}
 def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
     """Return when value and shape of a graph's input are known."""
     if not is_array(variable):
-        return BindingTime.RUNTIME, BindingTime.RUNTIME
-    shape = getattr(variable.type, "shape", ())
-    return (
-        BindingTime.VALUE if may_be_static(variable) else BindingTime.RUNTIME,
-        BindingTime.SHAPE if None in shape else BindingTime.CONSTANT,
-    )
+        return RUNTIME, RUNTIME
+    value = BindingTime.VALUE if may_be_static(variable) else RUNTIME
+    return value, BindingTime.SHAPE if None in getattr(variable.type, "shape", ()) else CONSTANT
 
 
 def analyze(

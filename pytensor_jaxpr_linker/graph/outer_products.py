@@ -24,7 +24,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
 from pytensor_jaxpr_linker.base.rules import Table
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, Operands, Rewrite, is_transpose, made_for, rewritten
+from pytensor_jaxpr_linker.graph.walk import Graph, Operands, Rewrite, is_transpose, made_for
 
 #: Which axes of a matrix have length 1, by its type.
 NEITHER, LAST, FIRST, BOTH = (False, False), (False, True), (True, False), (True, True)
@@ -42,11 +42,6 @@ class Summand(NamedTuple):
     def factors(self) -> list[Variable]:
         """The variables that the summand is made of."""
         return [*self.columns, *self.rows]
-
-
-def outer_products(graph: Graph, find_rule: FindRule) -> Graph:
-    """Multiply matrices by the columns of outer products, and the result by their rows."""
-    return rewritten(graph, find_rule, REWRITES)
 
 
 def product_with_outer(known: Operands, node: Apply) -> list[Variable] | None:
@@ -105,7 +100,8 @@ def diagonal_of_product(known: Operands, node: Apply) -> list[Variable] | None:
     return None if diagonal is None or node.op.offset else [diagonal]
 
 
-REWRITES: Table[Rewrite] = Table({Dot: product_with_outer, ExtractDiag: diagonal_of_product})
+#: They multiply matrices by the columns of outer products, and the result by their rows.
+OUTER_PRODUCTS: Table[Rewrite] = Table({Dot: product_with_outer, ExtractDiag: diagonal_of_product})
 
 
 # -- which matrices are sums of outer products -------------------------------------------------------------------------

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from pytensor.graph.fg import AbstractFunctionGraph, FrozenFunctionGraph, FunctionGraph
 from pytensor.printing import debugprint
 
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.passes import Pass, run_passes
-from pytensor_jaxpr_linker.graph.decompose import decompose, eager_numbers, inline, wide_counts
+from pytensor_jaxpr_linker.graph.decompose import DECOMPOSITIONS, NUMBERS_OF_BRANCHES, inline, wide_counts
 from pytensor_jaxpr_linker.graph.lanes.with_lanes import lanes
 from pytensor_jaxpr_linker.graph.loops import until_counts
-from pytensor_jaxpr_linker.graph.outer_products import outer_products
+from pytensor_jaxpr_linker.graph.outer_products import OUTER_PRODUCTS
 from pytensor_jaxpr_linker.graph.sparse import basic, math  # noqa: F401  (they register lowerings)
 from pytensor_jaxpr_linker.graph.sparse.lowering import sparse
-from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, toposort
+from pytensor_jaxpr_linker.graph.walk import FindRule, Graph, rewritten, toposort
 
 #: The passes over a graph, in order. Each takes a graph and `find_rule`, and returns the same graph if it does not
 #: apply.
 PASSES = (
-    Pass("outer products", outer_products),
+    Pass("outer products", partial(rewritten, rewrites=OUTER_PRODUCTS)),
     Pass("inline", inline),
     Pass("sparse", sparse),
-    Pass("decompose", decompose),
+    Pass("decompose", partial(rewritten, rewrites=DECOMPOSITIONS)),
     Pass("wide counts", wide_counts),
-    Pass("eager numbers", eager_numbers),
+    Pass("eager numbers", partial(rewritten, rewrites=NUMBERS_OF_BRANCHES)),
     Pass("until counts", until_counts),
     Pass("lanes", lanes),
 )

@@ -14,7 +14,6 @@ import numpy as np
 import pytensor.scalar as ps
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.raise_op import CheckAndRaise
-from pytensor.scalar.basic import ScalarOp
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.extra_ops import CumOp
@@ -99,7 +98,7 @@ class StaticValues:
         operands = [self._values[v] for v in node.inputs]
         if [x for x in operands if x is AT_RUN_TIME or (type(x) is np.ndarray and x.dtype.hasobject)]:
             return symbolic_results(node, operands, self._values)
-        if isinstance(op, Elemwise | ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
+        if isinstance(op, Elemwise | ps.ScalarOp) and len(node.outputs) == 1 and node.outputs[0].type.ndim == 0:
             # The scalar Op's own `impl` spares building a ufunc for one number.
             scalar_op = op.scalar_op if isinstance(op, Elemwise) else op
             with np.errstate(all="ignore"):
@@ -309,7 +308,7 @@ LOGIC: Table[Numbers] = Table(
 )
 
 
-def of_scalar_op(op: ScalarOp, node: Apply) -> Numbers | None:
+def of_scalar_op(op: ps.ScalarOp, node: Apply) -> Numbers | None:
     """Return the function that computes a scalar Op on arrays of numbers, or None."""
     dtypes = [v.type.dtype for v in node.inputs]
     if any(dtype[0] not in "biu" for dtype in dtypes):
@@ -390,7 +389,7 @@ VALUES: Table[Callable[[Any, Apply], Numbers | None]] = Table(
         Join: lambda op, node: lambda *xs: np.concatenate([as_objects(x) for x in xs], op.axis),
         MakeVector: lambda op, node: lambda *xs: np.array([as_objects(x).item() for x in xs], object),
         Reshape: moved_elements(1),
-        ScalarOp: of_scalar_op,
+        ps.ScalarOp: of_scalar_op,
         Subtensor: moved_elements(1),
         **dict.fromkeys((ScalarFromTensor, SpecifyShape, TensorFromScalar), lambda op, node: lambda x, *_: x),
     }

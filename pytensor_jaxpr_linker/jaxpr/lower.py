@@ -7,15 +7,14 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from jax import enable_x64
 from jax.errors import InconclusiveDimensionOperation
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 
+from jaxpr_artifact.threads import with_x64
 from pytensor_jaxpr_linker.base import marks
 from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
 from pytensor_jaxpr_linker.base.interpreter import gc_paused, identity
-from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule
 from pytensor_jaxpr_linker.graph.decompose import wide_dtype
@@ -37,7 +36,7 @@ class Lowered(NamedTuple):
     checks: list[Check]  #: run-time checks, in the order in which the check code counts them from 1
 
 
-@with_x64_restored
+@with_x64
 @gc_paused()
 def lower_region(
     region: Region,
@@ -70,21 +69,18 @@ def lower_region(
     ValueError, IndexError, TypeError, AssertionError
         What PyTensor raises for these shapes and static values. A note says which node it comes from.
     """
-    with enable_x64(True):
-        b = JaxprBuilder(
-            name, checked, differentiable=differentiable, for_jax=for_jax, passes=PASSES, peepholes=PEEPHOLES
-        )
-        names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
-        atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
-        count = len(region.inputs)
-        operands = [convert_input(b, v, atom) for v, atom in zip(region.inputs, atoms[:count], strict=True)]
-        outputs = lower_into(b, region, operands, static or {}, atoms[count:])
-        # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
-        # Its linearization takes no NumPy array as an output.
-        passed = set(map(identity, [*b.invars, *b.constvars]))
-        outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
-        results = [*outputs, b.check_code()] if b.checks else outputs
-        return Lowered(b.build(results), b.checks)
+    b = JaxprBuilder(name, checked, differentiable=differentiable, for_jax=for_jax, passes=PASSES, peepholes=PEEPHOLES)
+    names = [v.name or "" for v in region.inputs] + ["constant"] * len(region.constants.arrays)
+    atoms = [b.input(aval.shape, np.dtype(aval.dtype), name) for aval, name in zip(avals, names, strict=True)]
+    count = len(region.inputs)
+    operands = [convert_input(b, v, atom) for v, atom in zip(region.inputs, atoms[:count], strict=True)]
+    outputs = lower_into(b, region, operands, static or {}, atoms[count:])
+    # JAX hands an input that is also an output back as the same buffer; the caller of `f` may write to its result.
+    # Its linearization takes no NumPy array as an output.
+    passed = set(map(identity, [*b.invars, *b.constvars]))
+    outputs = [prims.copy(b, atom) if identity(atom) in passed else atom for atom in outputs]
+    results = [*outputs, b.check_code()] if b.checks else outputs
+    return Lowered(b.build(results), b.checks)
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:

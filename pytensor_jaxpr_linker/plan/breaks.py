@@ -12,7 +12,6 @@ from pytensor_jaxpr_linker.base import errors, marks
 from pytensor_jaxpr_linker.base.errors import SIDE_EFFECT, Reason
 from pytensor_jaxpr_linker.base.rules import class_name
 from pytensor_jaxpr_linker.graph import facts
-from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS
 from pytensor_jaxpr_linker.graph.sparse.ops import TakeApart, is_transfer
 from pytensor_jaxpr_linker.graph.walk import Graph
 from pytensor_jaxpr_linker.plan.model import Step
@@ -131,7 +130,7 @@ def dynamic_roots(graph: Graph) -> dict[Variable, Variable]:
     """Map each variable that depends on an input that the user marked dynamic to such an input."""
     roots = {v: v for v in graph.inputs if marks.is_dynamic(v) and not marks.is_varying(v)}
     for node in graph.nodes if roots else ():
-        if not isinstance(node.op, SHAPE_READERS):
+        if not isinstance(node.op, facts.SHAPE_READERS):
             marked = next((roots[v] for v in node.inputs if v in roots), None)
             if marked is not None:
                 roots.update(dict.fromkeys(node.outputs, marked))

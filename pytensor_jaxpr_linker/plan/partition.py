@@ -17,7 +17,6 @@ from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import InnerGraphs, Rule
 from pytensor_jaxpr_linker.graph import facts
 from pytensor_jaxpr_linker.graph.decompose import ARITHMETIC, declared_outputs
-from pytensor_jaxpr_linker.graph.facts import SHAPE_READERS, BindingTime, Facts
 from pytensor_jaxpr_linker.graph.prepare import prepare
 from pytensor_jaxpr_linker.graph.walk import FindRule, Graph
 from pytensor_jaxpr_linker.plan.breaks import Fallbacks, host_break, list_breaks
@@ -59,7 +58,7 @@ def partition(graph: Graph, find_rule: FindRule, fallbacks: Fallbacks = MappingP
 
 def make_steps(
     inputs: Sequence[Variable], nodes: Sequence[Apply], find_rule: FindRule, fallbacks: Fallbacks
-) -> tuple[dict[Apply, Step], Facts]:
+) -> tuple[dict[Apply, Step], facts.Facts]:
     """Return the step of each node, and the facts. A node that a region can't hold has no rule."""
     steps: dict[Apply, Step] = {}
     op_names: dict[int, tuple[str, ...]] = {}
@@ -91,9 +90,9 @@ def static_positions(steps: Mapping[Apply, Step]) -> StaticPositions:
     return {node: step.static for node, step in steps.items() if step.static}
 
 
-def needs_runtime_value(step: Step, known: Facts) -> bool:
+def needs_runtime_value(step: Step, known: facts.Facts) -> bool:
     """Return whether a static operand of a node is known only when the program runs."""
-    return any(known.static[step.node.inputs[i]] == BindingTime.RUNTIME for i in step.static)
+    return any(known.static[step.node.inputs[i]] == facts.BindingTime.RUNTIME for i in step.static)
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -122,7 +121,7 @@ def small_regions(found: Schedule, nodes: Sequence[Apply], on_host: Collection[A
 
 def is_cheap(node: Apply) -> bool:
     """Return whether the host takes next to no time for a node: numbers, shapes, and copies of results."""
-    if isinstance(node.op, (DeepCopyOp, TypeCastingOp, *SHAPE_READERS)):
+    if isinstance(node.op, (DeepCopyOp, TypeCastingOp, *facts.SHAPE_READERS)):
         return True
     return isinstance(node.op, ARITHMETIC) and all(
         getattr(v.type, "ndim", 1) == 0 for v in (*node.inputs, *node.outputs)
@@ -195,15 +194,15 @@ def earlier_arithmetic(nodes: Sequence[Apply], found: Schedule) -> list[Apply]:
         if node is None or node in own or node in earlier:
             continue
         earlier.add(node)
-        if not isinstance(node.op, SHAPE_READERS):
+        if not isinstance(node.op, facts.SHAPE_READERS):
             stack += [u for u in node.inputs if u in found.folded]
     return [node for node in found.phase if node in earlier] if earlier else []
 
 
-def make_region(inputs: list[Variable], steps: list[Step], outputs: list[Variable], known: Facts) -> Region:
+def make_region(inputs: list[Variable], steps: list[Step], outputs: list[Variable], known: facts.Facts) -> Region:
     """Return the region of needed steps."""
     operands = [step.node.inputs[i] for step in steps if step.static for i in step.static]
-    demanded = {v: None for v in operands if known.static[v] == BindingTime.VALUE}
+    demanded = {v: None for v in operands if known.static[v] == facts.BindingTime.VALUE}
     roots = facts.value_roots(demanded, known)
     # A value that follows from the shape of a computed variable is known only while the region is built: its roots are
     # the key.
@@ -215,7 +214,7 @@ def make_region(inputs: list[Variable], steps: list[Step], outputs: list[Variabl
 
 
 def needed_steps(
-    nodes: Sequence[Apply], outputs: Sequence[Variable], steps: Mapping[Apply, Step], known: Facts
+    nodes: Sequence[Apply], outputs: Sequence[Variable], steps: Mapping[Apply, Step], known: facts.Facts
 ) -> list[Step]:
     """Return the nodes that need equations, in order.
 
@@ -231,19 +230,19 @@ def needed_steps(
             kept.append(step := steps[node])
             if fixed := step.static:
                 for i, v in enumerate(node.inputs):
-                    is_known = i in fixed and known.static[v] != BindingTime.RUNTIME
+                    is_known = i in fixed and known.static[v] != facts.BindingTime.RUNTIME
                     (shapes if is_known else needed).add(v)
             else:
                 needed.update(node.inputs)
         elif read or not shapes.isdisjoint(node.outputs):
-            (needed if isinstance(node.op, SHAPE_READERS) else shapes).update(node.inputs)
+            (needed if isinstance(node.op, facts.SHAPE_READERS) else shapes).update(node.inputs)
     kept.reverse()
     return kept
 
 
-def is_folded(variable: Variable, known: Facts) -> bool:
+def is_folded(variable: Variable, known: facts.Facts) -> bool:
     """Return whether a variable is a number that follows from shapes alone: it is computed at specialization time."""
-    return known.value[variable] <= BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0
+    return known.value[variable] <= facts.BindingTime.SHAPE and getattr(variable.type, "ndim", None) == 0
 
 
 # -- inner graphs ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomType
 
+from jaxpr_artifact.threads import with_x64
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.errors import note_node
@@ -26,7 +27,6 @@ from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import codegen, placement
 from pytensor_jaxpr_linker.run.packing import is_argument, pack_arguments, pack_results
-from pytensor_jaxpr_linker.run.placement import device_for
 from pytensor_jaxpr_linker.run.program import Program
 from pytensor_jaxpr_linker.run.recompiles import NotAdmitted, Policy
 from pytensor_jaxpr_linker.run.specialization import Specialization
@@ -107,23 +107,20 @@ class ProgramCall:
         """Make the packed call for these shapes and call it, unless `Program.run` or the host has to do more."""
         if self._donated or self._program.padded is not None:
             return self._run(args)
-        outside = jax_compat.thread_x64()
         try:
-            jax_compat.set_thread_x64(True)
             call = self.calls[shapes] = self._packed_call(args)
         except NotAdmitted as other:
             return None if other.padding is None else self._run(args)
-        finally:  # Ctrl-C reaches the Python code of a context manager's exit, and leaves the setting as it is
-            jax_compat.set_thread_x64(outside)
         results = call(*args)
         if self._policy.progress.active:
             self._policy.progress.end()
         return results
 
+    @with_x64
     def _packed_call(self, args: list) -> Callable[..., list]:
         """Return the packed call for arguments of the shapes of `args`."""
         program, only, count = self._program, self._program.specialize(()), len(self._converters)
-        device = device_for(self._policy.options)
+        device = placement.device_for(self._policy.options)
         least = 2 if device is None else 1
         arguments = pack_arguments(program.inputs, args, least)
         constants = program.device_constants(device)
@@ -142,15 +139,9 @@ class ProgramCall:
         """Call the program by `Program.run`, whatever the values are."""
         args, program, progress = [*given], self._program, self._policy.progress  # keys go into `args`
         successors = take_keys(args, self._generators, program.key_counts)
-        outside = jax_compat.thread_x64()
-        try:
-            jax_compat.set_thread_x64(True)
-            donated = self._donated
-            taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
-            found = program.run(args, taken)
-        finally:
-            jax_compat.set_thread_x64(outside)
-        if found is None:
+        donated = self._donated
+        taken = donated if donated and is_worth_donating([args[i] for i in donated]) else ()
+        if (found := program.run(args, taken)) is None:
             return None
         results, specialization, args = found
         if progress.active:

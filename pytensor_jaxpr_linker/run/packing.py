@@ -18,6 +18,7 @@ import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
+from jaxpr_artifact.threads import with_x64
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
@@ -169,11 +170,10 @@ class CallBuffer:
 
     __slots__ = ("array", "copies", "memory", "results")
 
-    @jax_compat.with_x64_restored
+    @with_x64
     def __init__(self, dtype: np.dtype, length: int, arguments: int, results: Packing, device: jax.Device):
-        with jax.enable_x64(True):
-            #: A donating call replaces it by the result of the program, which has the same memory.
-            self.array = own_copy(np.zeros(length, dtype), device)
+        #: A donating call replaces it by the result of the program, which has the same memory.
+        self.array = own_copy(np.zeros(length, dtype), device)
         size = length * dtype.itemsize
         memory = (ctypes.c_char * size).from_address(self.array.unsafe_buffer_pointer())
         elements = np.frombuffer(memory, dtype)

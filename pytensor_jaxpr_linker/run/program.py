@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import AbstractFunctionGraph
 
+from jaxpr_artifact.threads import with_x64
 from pytensor_jaxpr_linker.base import marks, rules
 from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.errors import CannotEmit, RuntimeTracerError, variable_name
@@ -125,7 +125,7 @@ class Program:
         self.region = region._replace(constants=find_large_constants(constant_operands(region)))
         self.constants = self.region.constants.arrays
         #: Shared with pure copies: each constant is uploaded once to a device.
-        self._on_device: dict[jax.Device | NamedSharding | None, list[jax.Array]] = {}
+        self._on_device: dict[jax.Device | jax.sharding.NamedSharding | None, list[jax.Array]] = {}
         self.static_positions = tuple(i for i, v in enumerate(region.inputs) if v in region.static_inputs)
         counts = key_counts(region.inputs, region.draws)
         #: How many keys the program takes of the generator at a position: one, where nothing is said.
@@ -135,6 +135,7 @@ class Program:
         self._lock = threading.Lock()
         self._only = None if self.static_positions else self.specialize(())
 
+    @with_x64
     def run(self, args: list[Any], donated: Sequence[int] = ()) -> Outcome:
         """Call the program on the values of its inputs. The results may take the memory of the inputs at `donated`."""
         given = len(args)
@@ -227,7 +228,7 @@ class Program:
         if not self.static_positions and all(a is not None for a in avals):
             self.specialize(()).lower([*avals, *self.constants])
 
-    def device_constants(self, device: jax.Device | NamedSharding | None = None) -> list[jax.Array]:
+    def device_constants(self, device: jax.Device | jax.sharding.NamedSharding | None = None) -> list[jax.Array]:
         """Return the large constants on a device, or JAX's default device, uploaded once, also inside a trace."""
         found = self._on_device.get(device)
         if found is None:

@@ -11,18 +11,7 @@ from typing import Any, NamedTuple
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors, toposort
 
-from pytensor_jaxpr_linker.base import logs, marks
-from pytensor_jaxpr_linker.base.errors import (
-    DYNAMIC_AXIS,
-    Break,
-    GraphBreakError,
-    describe_node,
-    report_breaks,
-    user_line,
-    variable_name,
-    warn_user,
-)
-from pytensor_jaxpr_linker.base.logs import Progress
+from pytensor_jaxpr_linker.base import errors, logs, marks
 from pytensor_jaxpr_linker.base.options import Options, current_stance
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import NotExact, Padding
@@ -56,13 +45,13 @@ class Policy:
 
     def __init__(self, options: Options, inputs: Iterable[Variable] = (), name: str | None = None):
         self.options, self.name = options, name
-        self.progress = Progress()
+        self.progress = logs.Progress()
         self.has_dynamic = any(marks.is_dynamic(v) or marks.dynamic_axes(v) for v in inputs)
-        self._reported: set[Break] = set()
+        self._reported: set[errors.Break] = set()
         self._reported_dynamic: set[tuple] = set()
         self._warned = False
 
-    def report_breaks(self, breaks: Sequence[Break]) -> None:
+    def report_breaks(self, breaks: Sequence[errors.Break]) -> None:
         """Report the breaks of a plan; of a later plan only the new ones.
 
         Raises
@@ -71,23 +60,24 @@ class Policy:
             If breaks are forbidden: it lists all.
         """
         how = self.options.on_break
-        report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._reported], how)
+        errors.report_breaks(breaks if how == "raise" else [b for b in breaks if b not in self._reported], how)
         self._reported.update(breaks)
 
-    def report_dynamic(self, found: Break, name: str) -> None:
+    def report_dynamic(self, found: errors.Break, name: str) -> None:
         """Report once that a region runs on the host for a dynamic length, or raise if breaks are forbidden."""
         how, key = self.options.on_break, (found.variable, found.node)
         if how == "raise":
-            raise GraphBreakError([found])
+            raise errors.GraphBreakError([found])
         if key not in self._reported_dynamic:
             self._reported_dynamic.add(key)
-            report_breaks([found], how, f"{name} runs on the host for this call, and for others of another length.")
+            summary = f"{name} runs on the host for this call, and for others of another length."
+            errors.report_breaks([found], how, summary)
 
     def warn_once(self, message: str) -> None:
         """Warn of too many specializations: once for a function."""
         if not self._warned:
             self._warned = True
-            warn_user(message, RecompileWarning)
+            errors.warn_user(message, RecompileWarning)
 
 
 class Specialized(NamedTuple):
@@ -147,7 +137,7 @@ class Recompiles:
             if isinstance(padding, Padding) and padding.fits(avals):
                 raise NotAdmitted(padding)
             if isinstance(padding, NotExact) and not self._has_longest:
-                line = "" if padding.node is None else user_line(padding.node)
+                line = "" if padding.node is None else errors.user_line(padding.node)
                 self._policy.warn_once(f"{self._name} can't be padded, since {padding}. {AFTER_LIMIT['compile']}{line}")
         if self._dynamic and (found := self._dynamic_length(new)) is not None:
             self._policy.report_dynamic(found, self._name)
@@ -171,7 +161,7 @@ class Recompiles:
             return f"has not been compiled before; it would be for {spell(new)}"
         both: Any = zip(("value", "shape"), self._seen[-1], new, strict=True)
         changes = [
-            f"the {kind} of {variable_name(v)} is {value}, not {last[v]}"
+            f"the {kind} of {errors.variable_name(v)} is {value}, not {last[v]}"
             for kind, last, now in both
             for v, value in now.items()
             if last[v] != value
@@ -184,16 +174,16 @@ class Recompiles:
             return self._has_longest
         return self._policy.options.dynamic_shapes == "pad" and any(new.shapes != seen.shapes for seen in self._seen)
 
-    def _dynamic_length(self, new: Specialized) -> Break | None:
+    def _dynamic_length(self, new: Specialized) -> errors.Break | None:
         """Return the break of an axis that is marked dynamic and has a length that the region is not compiled for."""
         for variable, axes in self._dynamic.items():
             for axis in axes:
                 limit = self._limit(variable, axis, new.shapes[variable][axis])
                 node = self._reader(variable) if limit else None
                 if node is not None:
-                    length = f"the length of axis {axis} of {variable_name(variable)}"
+                    length = f"the length of axis {axis} of {errors.variable_name(variable)}"
                     reason = f"{length} follows from an input that is marked dynamic, and {limit}"
-                    return Break(DYNAMIC_AXIS, node, variable, reason)
+                    return errors.Break(errors.DYNAMIC_AXIS, node, variable, reason)
         return None
 
     def _limit(self, variable: Variable, axis: int, length: int) -> str:
@@ -212,7 +202,7 @@ class Recompiles:
     def refuse_padding(self, reason: str) -> None:
         """Pad no more, and warn the user: a rule can't emit a node of the padded region."""
         self.padding = NotExact(reason)
-        warn_user(f"{self._name} can't be padded, since {reason}. {AFTER_LIMIT['compile']}", RecompileWarning)
+        errors.warn_user(f"{self._name} can't be padded, since {reason}. {AFTER_LIMIT['compile']}", RecompileWarning)
 
     def _find_padding(self, new: Specialized) -> Padding | NotExact | None:
         """Find out, the first time, whether the region can be padded."""
@@ -237,7 +227,7 @@ class Recompiles:
             after = f"For further ones, it is called with padded arrays ({padding.text})."
         elif padding is not None:
             after = f"They can't be padded, since {padding}. {after}"
-            line = ("" if padding.node is None else user_line(padding.node)) or line
+            line = ("" if padding.node is None else errors.user_line(padding.node)) or line
         self._policy.warn_once(f"{message} {after}{line}")
         if action == "host":
             raise NotAdmitted(None)
@@ -258,19 +248,19 @@ class Recompiles:
         (variable, axis), found = max(values.items(), key=lambda item: len(item[1]))
         node = self._demander(variable) if axis is None else self._reader(variable)
         quantity = "the value" if axis is None else f"the length of axis {axis}"
-        subject = f"{quantity} of {variable_name(variable)}{self._origin(variable)}"
+        subject = f"{quantity} of {errors.variable_name(variable)}{self._origin(variable)}"
         shown = ", ".join(map(str, list(found)[:SHOWN_VALUES])) + (", ..." if len(found) > SHOWN_VALUES else "")
         sentence = f"{subject} keeps changing ({len(found)} values: {shown})"
         if node is None:
             return sentence, ""
-        return f"{sentence}, and {describe_node(node)} needs it", user_line(node)
+        return f"{sentence}, and {errors.describe_node(node)} needs it", errors.user_line(node)
 
     def _origin(self, variable: Variable) -> str:
         """Return, for a message, the inputs of the region that a value without a name follows from."""
         if variable.name or variable in self._region.inputs:
             return ""
         found = set(ancestors([variable], self._region.inputs))
-        names = [variable_name(v) for v in self._region.static_inputs if v in found]
+        names = [errors.variable_name(v) for v in self._region.static_inputs if v in found]
         return f", which follows from {' and '.join(names)}," if names else ""
 
     def _reader(self, variable: Variable) -> Apply | None:
@@ -301,8 +291,9 @@ def describe(region: Region, static: Mapping[Variable, Any], avals: Sequence[Any
 
 def spell(found: Specialized) -> str:
     """Return static values and shapes as text."""
-    values = [f"{variable_name(v)} = {value}" for v, value in found.static.items()]
-    return ", ".join([*values, *(f"{variable_name(v)} of shape {s}" for v, s in found.shapes.items())]) or "no inputs"
+    parts = [f"{errors.variable_name(v)} = {value}" for v, value in found.static.items()]
+    parts += [f"{errors.variable_name(v)} of shape {shape}" for v, shape in found.shapes.items()]
+    return ", ".join(parts) or "no inputs"
 
 
 def unbounded_axes(variable: Variable) -> list[int]:

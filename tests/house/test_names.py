@@ -17,7 +17,6 @@ ALLOWED = {
     "MASS_MATRICES": "each module of a kernel of NUTS lists its forms by this name",
     "MODULE": "the module of PyMC whose classes a file has rules for",
     "PASSES": "a list of passes: over graphs, and over Jaxprs",
-    "REWRITES": "the table of the classes that a pass over graphs rewrites",
     "shard": "`shard` is for shared variables, and `pymc.shard` for models",
     "make_kernel": "each module of a kernel makes it by this function",
     "INPUTS": "each module of a kernel lists the arguments that are inputs of programs",

@@ -26,14 +26,10 @@ def recurrence(
     b: JaxprBuilder, step: RecurrenceStep, carry: Sequence[Atom], xs: Sequence[Atom], backward: bool = False
 ) -> list:
     """Emit a step for each row of `xs`, from the last one if `backward`: the last carry, and stacked results."""
-    if backward:
-        xs = [prims.rev(b, x, (0,)) for x in xs]
     rows = [b.aval(x.aval.shape[1:], x.aval.dtype) for x in xs]
     body, operands = b.sub_jaxpr([*(x.aval for x in carry), *rows])
     results = step(body, operands[: len(carry)], operands[len(carry) :])
-    found = prims.scan(b, body.build(results), [], carry, xs, xs[0].aval.shape[0])
-    stacked = [prims.rev(b, x, (0,)) if backward else x for x in found[len(carry) :]]
-    return [*found[: len(carry)], *stacked]
+    return prims.scan(b, body.build(results), [], carry, xs, xs[0].aval.shape[0], reverse=backward)
 
 
 def rows_first(b: JaxprBuilder, x: Atom, axis: int) -> Atom:

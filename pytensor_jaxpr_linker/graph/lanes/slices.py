@@ -111,9 +111,8 @@ def part_of_lanes(known: GraphSelections, node: Apply, x: Lanes, entries: Sequen
         selection, entries[x.axis] = part
     result = read_block(known, x.filled, entries, old)
     found = Lanes(selection, axis, old, lambda: result)
-    if isinstance(selection, Run) and isinstance(
-        to := selection.reversed, PaddedRun
-    ):  # in reverse: the lanes are at the end
+    # In reverse the lanes are at the end.
+    if isinstance(selection, Run) and isinstance(to := selection.reversed, PaddedRun):
         found = moved(found, to, "")
     if found.selection.count is x.selection.count:
         return found

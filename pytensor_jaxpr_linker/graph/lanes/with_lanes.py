@@ -28,7 +28,6 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.rules import Table
 from pytensor_jaxpr_linker.graph import facts
-from pytensor_jaxpr_linker.graph.facts import Times
 from pytensor_jaxpr_linker.graph.lanes import masks, rules, slices
 from pytensor_jaxpr_linker.graph.lanes.graph_selections import GraphSelections, LaneRule
 from pytensor_jaxpr_linker.graph.lanes.lanes import Lanes, Operand, named, plain
@@ -127,7 +126,7 @@ class Rewriter:
     `times` and `writers` are explained at `GraphSelections`.
     """
 
-    def __init__(self, times: Times, find_rule: FindRule, writers: Iterable[Apply] = ()):
+    def __init__(self, times: facts.Times, find_rule: FindRule, writers: Iterable[Apply] = ()):
         self.selections, self._find_rule = GraphSelections(times, writers), find_rule
         self._operands: dict[Variable, Operand] = {}
 

@@ -32,19 +32,8 @@ RELEASES = ("builtins", "numpy", "scipy")
 #: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
 SPARSE = ("scipy.sparse._csr", "scipy.sparse._csc")
 #: Attributes that are computed from the others when they are first needed.
-COMPUTED = frozenset(
-    {
-        "_fn",
-        "_frozen_lop",
-        "_frozen_rop",
-        "_inner_shape_frozen",
-        "_inner_shape_template",
-        "_lop_op_cache",
-        "_rop_op_cache",
-        "__doc__",
-        "__oplist_tags",
-    }
-)
+COMPUTED = frozenset({"__doc__", "__oplist_tags", "_fn", "_inner_shape_frozen", "_inner_shape_template"})
+COMPUTED |= {"_frozen_lop", "_frozen_rop", "_lop_op_cache", "_rop_op_cache"}  # of gradients
 #: Hashing this many bytes takes as long as a small graph. With more bytes PyTensor's rewrites take longer, too, but
 #: less so.
 MOST_HASHED_BYTES = 2**24
@@ -55,7 +44,7 @@ class NotDescribed(Exception):
 
 
 def once[A, R](function: Callable[[A], R]) -> Callable[[A], R]:
-    """Return a function that remembers its results."""
+    """Return a function that remembers its results. The types of `cache` refuse classes as arguments."""
     return cache(function)
 
 

@@ -16,18 +16,8 @@ from pytensor_jaxpr_linker.base.interpreter import identity
 from pytensor_jaxpr_linker.graph.rewritten.describe import Descriptions, NotDescribed
 
 #: Tags that PyTensor computes from the values of constants.
-OF_VALUES = frozenset(
-    {
-        "is_arange",
-        "is_diagonal",
-        "is_non_negative",
-        "is_permutation",
-        "is_positive",
-        "is_selection",
-        "is_tridiagonal",
-        "unique_indices",
-    }
-)
+OF_VALUES = frozenset({"is_arange", "is_non_negative", "is_permutation", "is_positive", "unique_indices"})
+OF_VALUES |= {"is_diagonal", "is_selection", "is_tridiagonal"}  # of matrices
 #: A tag of PyMC's on the inputs of a model, an object that no rewrite reads.
 NOT_READ = frozenset({"transform"})
 #: Tags of nodes that PyTensor writes as it goes.

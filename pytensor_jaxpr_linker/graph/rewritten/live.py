@@ -23,16 +23,7 @@ from pytensor.graph.fg import AbstractFunctionGraph
 from pytensor.graph.traversal import toposort
 
 from pytensor_jaxpr_linker.base.interpreter import identity
-from pytensor_jaxpr_linker.graph.rewritten.describe import (
-    COMPUTED,
-    OF_PYTENSOR,
-    OWN_TEXTS,
-    Descriptions,
-    NotDescribed,
-    describer,
-    name_of,
-    once,
-)
+from pytensor_jaxpr_linker.graph.rewritten import describe
 from pytensor_jaxpr_linker.graph.rewritten.flat import OF_VALUES, tags_of
 
 #: Modules of the standard library whose objects hold threads, files and each other.
@@ -44,7 +35,7 @@ WRITTEN = OF_VALUES | {"values_eq_approx"}
 OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__", "__abstractmethods__", "_abc_impl"})
 
 
-class LiveDescriptions(Descriptions):
+class LiveDescriptions(describe.Descriptions):
     """Describes values as they are now, for this process.
 
     A text holds as long as the descriptions live: they keep the values that it tells by identity.
@@ -60,7 +51,7 @@ class LiveDescriptions(Descriptions):
 
     def __call__(self, value: Any) -> Any:
         """Return a value's form in a text."""
-        if type(value) in OWN_TEXTS:
+        if type(value) in describe.OWN_TEXTS:
             return value
         if isinstance(value, Variable):
             return "variable", self.variable(value)
@@ -68,12 +59,12 @@ class LiveDescriptions(Descriptions):
             return "object", self.number(value)
         if isinstance(value, np.ndarray):
             return self.array(value)
-        return describer(type(value))(self, value)
+        return describe.describer(type(value))(self, value)
 
     def name(self, value: Any) -> Any:
         """Return the name of a class or function of PyTensor and the like, or the number of any other."""
-        with suppress(NotDescribed):
-            return name_of(value)
+        with suppress(describe.NotDescribed):
+            return describe.name_of(value)
         return self.number(value)
 
     def number(self, value: Any) -> int:
@@ -87,8 +78,8 @@ class LiveDescriptions(Descriptions):
 
     def state(self, value: Any) -> Any:
         """Return the content of an object."""
-        if package_of(type(value)) in OF_PYTENSOR:
-            with suppress(NotDescribed):
+        if package_of(type(value)) in describe.OF_PYTENSOR:
+            with suppress(describe.NotDescribed):
                 return super().state(value)
         if isinstance(value, list):
             return [self(x) for x in value]
@@ -135,7 +126,7 @@ class LiveDescriptions(Descriptions):
             if isinstance(slot, MemberDescriptorType) and is_users(cls)
         ]
         held = {name: slot.__get__(value) for name, slot in slots if hasattr(value, name)}
-        return self.items({**held, **getattr(value, "__dict__", {})}, COMPUTED)
+        return self.items({**held, **getattr(value, "__dict__", {})}, describe.COMPUTED)
 
     def items(self, held: Mapping[str, Any], without: Iterable[str] = ()) -> list:
         """Return the forms of named values."""
@@ -184,10 +175,10 @@ def package_of(value: Any) -> str:
 
 def is_users(value: Any) -> bool:
     """Return whether a class or function is neither Python's nor of an installed package."""
-    return package_of(value) not in OF_PYTENSOR and is_own_module(str(value.__module__))
+    return package_of(value) not in describe.OF_PYTENSOR and is_own_module(str(value.__module__))
 
 
-@once
+@describe.once
 def is_own_module(name: str) -> bool:
     """Return whether a module is neither Python's nor of an installed package."""
     module = sys.modules.get(name)

@@ -13,16 +13,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import only_output
-from pytensor_jaxpr_linker.graph.sparse.ops import (
-    Assemble,
-    CheckLength,
-    Compress,
-    CompressedIndex,
-    EntryAxis,
-    SumAt,
-    TakeApart,
-    TakeAt,
-)
+from pytensor_jaxpr_linker.graph.sparse import ops
 from pytensor_jaxpr_linker.graph.static_values import StaticValues
 
 if TYPE_CHECKING:
@@ -121,13 +112,13 @@ def compressed(
 
 def compressed_index(indptr: Tensor, indices: Tensor) -> Tensor:
     """Return for each entry its place along the compressed axis."""
-    return fold(only_output(CompressedIndex(), indptr, indices))
+    return fold(only_output(ops.CompressedIndex(), indptr, indices))
 
 
 def taken_apart(x: Tensor) -> Matrix:
     """Return the matrix of a sparse variable. The host takes it apart; the arrays of a constant are constants."""
     shape = x.data.shape if isinstance(x, Constant) else x.type.shape
-    parts = [*TakeApart().make_node(x).outputs, only_output(EntryAxis(), x)]
+    parts = [*ops.TakeApart().make_node(x).outputs, only_output(ops.EntryAxis(), x)]
     return compressed(x.type.format, shape, *map(fold, parts))
 
 
@@ -167,9 +158,9 @@ def place_of(i: Tensor, j: Tensor, m: Tensor) -> Tensor:
 def assembled(x: Matrix, type: SparseTensorType) -> Tensor:
     """Return the matrix as a sparse variable that the host makes."""
     if x.whole is not None:
-        return only_output(Compress(type), x.whole)
+        return only_output(ops.Compress(type), x.whole)
     places = x.pattern or (x.rows, x.cols)
-    op = Assemble(type, x.pattern is not None, x.drops_zeros)
+    op = ops.Assemble(type, x.pattern is not None, x.drops_zeros)
     return only_output(op, x.data, *places, *x.shape)
 
 
@@ -210,7 +201,7 @@ def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exc
     known = x.type.shape[axis]
     if known is not None and isinstance(n, Constant) and known == n.data:
         return x
-    return only_output(CheckLength(axis, error, message), x, n)
+    return only_output(ops.CheckLength(axis, error, message), x, n)
 
 
 # -- arrays of entries -------------------------------------------------------------------------------------------------
@@ -218,12 +209,12 @@ def expect_length(x: Tensor, axis: int, n: Tensor, message: str, error: type[Exc
 
 def take_at(x: Tensor, *indices: Tensor) -> Tensor:
     """Return the elements of an array at places along its first axes."""
-    return only_output(TakeAt(), x, *indices)
+    return only_output(ops.TakeAt(), x, *indices)
 
 
 def sum_at(x: Tensor, indices: tuple[Tensor, ...], lengths: tuple[Tensor, ...]) -> Tensor:
     """Return an array of the sums of the elements that belong to each place."""
-    return only_output(SumAt(len(indices)), x, *indices, *lengths)
+    return only_output(ops.SumAt(len(indices)), x, *indices, *lengths)
 
 
 def dense(x: Matrix) -> Tensor:

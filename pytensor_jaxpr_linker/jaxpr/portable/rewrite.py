@@ -11,11 +11,9 @@ from typing import Any, NamedTuple
 import jax.extend.core as jex
 import numpy as np
 from jax import enable_x64, lax
-from jax.extend.core import Var
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base import jax_compat
-from pytensor_jaxpr_linker.base.jax_compat import geqp3_p, geqrf_p
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import INT32, Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import apply, where
@@ -126,8 +124,8 @@ REPLACEMENTS: dict[jex.Primitive, Emission] = {
     p.cumsum_p: by_signed(p.cumsum_p, flips=False),
     p.eigh_p: whole_spectrum(lambda params, a: orthogonal.eigh_factors(a, params["lower"])),
     p.fft_p: lambda params, x: fourier(x, params["fft_type"], params["fft_lengths"]),
-    geqp3_p: pivoted_reflections,
-    geqrf_p: lambda params, a: orthogonal.reflections(a)[:2],
+    jax_compat.geqp3_p: pivoted_reflections,
+    jax_compat.geqrf_p: lambda params, a: orthogonal.reflections(a)[:2],
     p.householder_product_p: lambda params, a, taus: orthogonal.product_of_reflections(a, taus),
     p.lu_p: lambda params, a: elimination.factors_with_exchanges(a),
     lax.linalg.lu_pivots_to_permutation_p: lambda params, pivots: elimination.permutation_of(
@@ -248,7 +246,7 @@ class PortableWalk:
             env[var] = b.constant(value, var.aval.dtype)
 
         def read(x: Any) -> Atom:
-            return env[x] if isinstance(x, Var) else b.constant(x.val, x.aval.dtype)
+            return env[x] if isinstance(x, jex.Var) else b.constant(x.val, x.aval.dtype)
 
         for eqn in jaxpr.jaxpr.eqns:
             names = str(eqn.source_info.name_stack)
