@@ -270,12 +270,9 @@ def check_texts(checks: Iterable[Check]) -> list[str]:
 
 def program(name: str, given: Program, sizes: Mapping[str, int]) -> tuple[str, ...]:
     """Return the row of a program: its size, and how often it can be differentiated."""
-    order, total, current = -1, 0, given
-    while current is not None:
-        order, total = order + 1, total + sizes[current.member]
-        current = current.vjp  # type: ignore[assignment]
-    gradients = f"with gradients of order {order}" if order else "without gradients"
-    return name, nbytes(total), gradients
+    found = given.with_derivatives
+    gradients = f"with gradients of order {len(found) - 1}" if given.vjp else "without gradients"
+    return name, nbytes(sum(sizes[p.member] for p in found)), gradients
 
 
 def array(given: Any) -> str:

@@ -75,13 +75,6 @@ def solution(text: str, symbol: str, numbers: Mapping[str, int], value: int) -> 
     return found if rest == 0 and found >= 1 else None
 
 
-@cache
-def sides_of(constraint: str) -> tuple[str, str, str]:
-    """Return the left side, the comparison and the right side of a constraint such as ``n >= 2``."""
-    left, comparison, right = re.split(r"(==|>=|<=)", constraint, maxsplit=1)
-    return left.strip(), comparison, right.strip()
-
-
 class Length(NamedTuple):
     """The length of one axis of an array, and the expression that the file has for it."""
 
@@ -135,7 +128,7 @@ def check_constraints(constraints: Iterable[str], found: Numbers) -> None:
     """Raise a TypeError if a constraint on known symbols does not hold."""
     numbers = {symbol: number for symbol, (number, _) in found.items()}
     for constraint in constraints:
-        left, comparison, right = sides_of(constraint)
+        left, comparison, right = re.split(r"\s*(==|>=|<=)\s*", constraint.strip(), maxsplit=1)
         symbols = symbols_in(left) | symbols_in(right)
         if not symbols <= numbers.keys():
             continue

@@ -94,6 +94,11 @@ class Program:
     It returns cotangents of the inexact inputs without the constants.
     """
 
+    @property
+    def with_derivatives(self) -> list[Program]:
+        """The program, its derivative, the derivative of that, and so on."""
+        return [self, *([] if self.vjp is None else self.vjp.with_derivatives)]
+
 
 @dataclass(frozen=True)
 class Fixed:
@@ -206,10 +211,8 @@ def check_fixed(arrays: Iterable[Argument | Stored]) -> None:
             raise Misfit(f"{a.name} has lengths without a number")
 
 
-@cache
-def hints_of(cls: type) -> dict[str, Any]:
-    """Return the types of the fields of a class."""
-    return get_type_hints(cls)
+#: Returns the types of the fields of a class.
+hints_of = cache(get_type_hints)
 
 
 def decoded(type_: Any, value: Any, where: str) -> Any:

@@ -127,11 +127,7 @@ def load_iree(path: str | os.PathLike, *, device: str = DEVICE) -> IreeFunction:
 
 
 def load_iree_module(
-    path: str | os.PathLike,
-    *,
-    parameters: str | os.PathLike | None = None,
-    device: str = DEVICE,
-    verify: bool = True,
+    path: str | os.PathLike, *, parameters: str | os.PathLike | None = None, device: str = DEVICE, verify: bool = True
 ) -> IreeModule:
     """Return the module in a ``.vmfb`` file of `pytensor_jaxpr_linker.Module.save`.
 

@@ -269,13 +269,11 @@ class JaxPrograms:
     threads, takes_turns = jax_threads, False
 
     def __init__(self, path: str | os.PathLike, header: Header, members: Mapping[str, memoryview]):
-        exported: dict[str, list[export.Exported]] = {}
-        for name, program in header.programs.items():
-            exported[name] = found = []
-            following: Program | None = program
-            while following is not None:
-                found.append(from_program(path, following, members, header.platforms, header.constraints))
-                following = following.vjp
+        how = members, header.platforms, header.constraints
+        exported = {
+            name: [from_program(path, p, *how) for p in program.with_derivatives]
+            for name, program in header.programs.items()
+        }
         self.exported = exported["call"][0]
         has_batch = [True] * len(header.arguments) + [False] * (len(header.state) + len(header.constants))
         constants = range(len(has_batch) - len(header.constants), len(has_batch))

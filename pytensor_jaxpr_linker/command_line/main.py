@@ -21,6 +21,7 @@ from pytensor.compile.mode import predefined_modes
 
 from jaxpr_artifact import ArtifactError, load
 from jaxpr_artifact import command_line as artifacts
+from jaxpr_artifact.descriptions import columns
 from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS
 from pytensor_jaxpr_linker.base.version import __version__
 from pytensor_jaxpr_linker.base.words import page_url
@@ -138,9 +139,7 @@ def time_model(found: ModelInFile, modes: Sequence[str], calls: int) -> str:
         first = perf_counter() - started
         times = seconds_of(partial(function, *point), calls)
         rows.append((mode, *(duration(seconds) for seconds in (first, median(times), min(times)))))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(f"{cell:<{n}}" for cell, n in zip(row, widths, strict=True)).rstrip() for row in rows]
-    return "\n".join([f"Log density and gradient of {found.name}, at its initial point:", *lines])
+    return "\n".join([f"Log density and gradient of {found.name}, at its initial point:", *columns(rows)])
 
 
 PACKAGE = Path(__file__).parents[1]

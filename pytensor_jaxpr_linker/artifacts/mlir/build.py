@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
@@ -18,7 +17,6 @@ from jax.interpreters import mlir as jax_mlir
 
 from jaxpr_artifact.descriptions import MODULE_ATTRIBUTE, FunctionDescription, StateDescription
 from jaxpr_artifact.header import Argument
-from pytensor_jaxpr_linker.artifacts.writing import without_source_paths
 from pytensor_jaxpr_linker.base import jax_compat
 
 
@@ -75,12 +73,6 @@ type Lower = Callable[[Any, str, Mapping[str, str]], bytes]
 def lower_for(platform: str) -> Lower:
     """Return a function that lowers for a platform as JAX does."""
     return lambda jaxpr, name, _: jax_compat.lower_to_mlir(jaxpr, name, platform)
-
-
-def lowered_functions(source: ModuleSource, lower: Lower) -> dict[str, bytes]:
-    """Return the bytecode of the Jaxpr of each function."""
-    with jax.enable_x64(True), without_source_paths():
-        return {f.name: lower(f.jaxpr, f.name, f.places) for f in source.functions if f.jaxpr is not None}
 
 
 def pure_module(name: str, lowered: Mapping[str, bytes]) -> ir.Module:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
+import jax
 import jax.extend.mlir as jax_mlir
 import numpy as np
 from jax.extend.mlir import ir
@@ -20,14 +21,8 @@ from jax.extend.mlir.dialects import stablehlo
 from jaxpr_artifact.descriptions import GlobalDescription, ModuleDescription
 from jaxpr_artifact.files import replacing
 from jaxpr_artifact.iree import iree_runtime
-from pytensor_jaxpr_linker.artifacts.mlir.build import (
-    Lower,
-    ModuleSource,
-    lowered_functions,
-    module_with_globals,
-    pure_module,
-)
-from pytensor_jaxpr_linker.artifacts.writing import versions_now
+from pytensor_jaxpr_linker.artifacts.mlir.build import Lower, ModuleSource, module_with_globals, pure_module
+from pytensor_jaxpr_linker.artifacts.writing import versions_now, without_source_paths
 
 #: Arrays of more bytes than this are parameters outside the module.
 INLINE_BYTES = 2**16
@@ -71,7 +66,8 @@ class MlirModule:
         # IREE 3.13 crashes on parameters of complex numbers.
         large = {name: x for name, x in values.items() if x.nbytes > most and x.dtype.kind != "c"}
         self.parameters: Mapping[str, np.ndarray] = large
-        self._lowered = lowered_functions(source, lower)
+        with jax.enable_x64(True), without_source_paths():
+            self._lowered = {f.name: lower(f.jaxpr, f.name, f.places) for f in source.functions if f.jaxpr is not None}
 
     @cached_property
     def description(self) -> ModuleDescription:

@@ -247,14 +247,9 @@ def check_type(name: str, variable: Variable) -> None:
 def compiled_declaration(name: str, given: FunctionDeclaration) -> ModuleFunction:
     """Compile a declared function, or raise a GraphBreakError if it can't be one program."""
     outputs = [leaf for _, leaf in leaves_of(given.outputs)]
-    how: dict[str, Any] = {
-        "updates": given.updates,
-        "mode": given.mode,
-        "name": name,
-        "on_unused_input": given.on_unused_input,
-    }
+    how: dict[str, Any] = {"updates": given.updates, "mode": given.mode, "on_unused_input": given.on_unused_input}
     with options(on_break="raise"):
-        f = pytensor.function(given.variables(), outputs, **how)
+        f = pytensor.function(given.variables(), outputs, name=name, **how)
     return ModuleFunction(name, f, given.arguments, given.outputs, given.like, given.is_public)
 
 

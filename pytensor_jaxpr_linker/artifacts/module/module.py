@@ -257,9 +257,7 @@ class Module:
         """Return the source of the module's MLIR."""
         return source_of(self.__name, self.__assembly, self.__values.snapshot(), self.__seen, inline_bytes)
 
-    @staticmethod
-    def like(value: Any, name: str = "") -> Any:
-        return declarations.like(value, name)
+    like = staticmethod(declarations.like)
 
     @staticmethod
     def state(tree: Any, mutable: bool) -> Any:
@@ -286,8 +284,6 @@ class Module:
         array(10.)
         """
         return StateDeclaration(tree, mutable)
-
-    like.__doc__ = declarations.like.__doc__
 
 
 def is_state(name: str, given: Any) -> bool:

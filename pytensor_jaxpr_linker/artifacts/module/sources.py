@@ -15,11 +15,7 @@ from jaxpr_artifact.header import Argument
 from jaxpr_artifact.programs import argument_like
 from jaxpr_artifact.trees import TreeDescription, described_tree, leaves_of
 from pytensor_jaxpr_linker.artifacts.exportable import check_text, lowered_program, places_of
-from pytensor_jaxpr_linker.artifacts.mlir.build import (
-    FunctionSource,
-    GlobalSource,
-    ModuleSource,
-)
+from pytensor_jaxpr_linker.artifacts.mlir.build import FunctionSource, GlobalSource, ModuleSource
 from pytensor_jaxpr_linker.artifacts.module.assembly import Assembly
 from pytensor_jaxpr_linker.artifacts.module.declarations import is_key_type
 from pytensor_jaxpr_linker.artifacts.module.functions import Leaf, ModuleFunction
