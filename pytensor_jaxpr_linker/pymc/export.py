@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -34,20 +33,13 @@ from pytensor_jaxpr_linker.pymc.functions.constrained import Constrain
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables
 from pytensor_jaxpr_linker.pymc.functions.graph import ModelFunction, data_names, model_mode
-from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS
+from pytensor_jaxpr_linker.pymc.options import TARGET_ACCEPTS, kernel_module
 
 
 class Shapes:
     """The inputs of an exported function: parameters and shared data, with shapes by the model's dims.
 
-    Parameters
-    ----------
-    model
-        The model.
-    outputs
-        The exported variables.
-    parameters, values
-        The inputs other than data, and values of their present shapes.
+    `parameters` are the inputs other than data, and `values` are of their present shapes.
     """
 
     def __init__(self, model: pm.Model, outputs: Sequence[Variable], parameters: Sequence[Any], values: Sequence[Any]):
@@ -278,7 +270,7 @@ def export_sampler(
         )
     check_variables(model, "NUTS", "export its log density, for a sampler of your own")
     logp = LogDensity(model, "pytensor", None)
-    make_kernel = importlib.import_module(f"{__package__}.kernels.nuts").make_kernel
+    make_kernel = kernel_module("nuts").make_kernel
     shown = Constrain(model, var_names)
     constrained = ModelFunction(model, shown._outputs)
     point = model.initial_point()

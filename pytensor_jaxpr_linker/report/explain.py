@@ -138,10 +138,8 @@ def with_devices(explanation: Explanation, found: Compiled, given: Sequence[Any]
     if found.runner.program is not None and None in known:
         with suppress(TypeError):  # an argument is missing, and the function was not called
             known = examples_of(found, given)
-    named = [
-        (region, batch.title) for batch, region in zip(explanation.regions, known, strict=True) if region is not None
-    ]
-    collectives = [c for region, title in named for c in collectives_of(region, title)]
+    pairs = zip(explanation.regions, known, strict=True)
+    collectives = [c for batch, region in pairs if region is not None for c in collectives_of(region, batch.title)]
     return replace(explanation, placed=placed, collectives=tuple(collectives))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from pytensor.compile.ops import DeepCopyOp, TypeCastingOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor import subtensor
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -18,13 +19,6 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import LogSoftmax, LogSumExp, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    IncSubtensor,
-    Subtensor,
-    unflatten_index_variables,
-)
 
 from pytensor_jaxpr_linker.base.array_types import is_tensor
 from pytensor_jaxpr_linker.base.rules import Table
@@ -41,20 +35,11 @@ EVERYTHING = slice(None)
 def dims_of_axes(
     outputs: Sequence[Variable], named: Mapping[Variable, Dims], preferred: Collection[str]
 ) -> Callable[[Variable], Dims]:
-    """Return a function that says which dims the axes of a variable run along.
+    """Return a function that says which dims the axes of a variable run along, from the dims that are `named`.
 
     An operation may line up axes that have different dims, or none. They run along the same one, a `preferred` one if
     there is one. Operations that are not in `LINED_UP` line up nothing: an axis may be left without a dim, but gets
     none that is wrong.
-
-    Parameters
-    ----------
-    outputs
-        The outputs of the graph.
-    named
-        The dims that are given.
-    preferred
-        The dims that win over others.
     """
     groups = Groups()
     for node in toposort(outputs, ()):
@@ -152,7 +137,7 @@ def indexed_axes(node: Apply) -> Iterator[Iterable[Axis]]:
     The axes of index arrays stand where the first array is, or in front if a slice is between two of them.
     """
     (x, *flat), (out,) = node.inputs, node.outputs
-    entries: list[Any] = [*unflatten_index_variables(flat, node.op.idx_list)]
+    entries: list[Any] = [*subtensor.unflatten_index_variables(flat, node.op.idx_list)]
     entries += [EVERYTHING] * (x.type.ndim - len(entries))
     arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     if any(entries[i].type.dtype == "bool" for i in arrays):
@@ -172,8 +157,6 @@ def indexed_axes(node: Apply) -> Iterator[Iterable[Axis]]:
 #: Yields the axes that a node of an Op lines up, by class.
 LINED_UP: Table[Callable[[Apply], Iterable[Iterable[Axis]]]] = Table(
     {
-        AdvancedIncSubtensor: last_axes,
-        AdvancedSubtensor: indexed_axes,
         Alloc: last_axes,
         Blockwise: batched_axes,
         CAReduce: kept_axes,
@@ -183,13 +166,15 @@ LINED_UP: Table[Callable[[Apply], Iterable[Iterable[Axis]]]] = Table(
         DimShuffle: shuffled_axes,
         Dot: product_axes,
         Elemwise: elementwise_axes,
-        IncSubtensor: last_axes,
         Join: joined_axes,
         LogSoftmax: last_axes,
         LogSumExp: kept_axes,
         Softmax: last_axes,
         SpecifyShape: last_axes,
-        Subtensor: indexed_axes,
         TypeCastingOp: last_axes,
+        subtensor.AdvancedIncSubtensor: last_axes,
+        subtensor.AdvancedSubtensor: indexed_axes,
+        subtensor.IncSubtensor: last_axes,
+        subtensor.Subtensor: indexed_axes,
     }
 )

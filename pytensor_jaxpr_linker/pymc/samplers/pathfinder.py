@@ -17,15 +17,8 @@ from pymc.stats.convergence import SamplerWarning, WarningType, log_warnings
 
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.frontend.pregrad import WITHOUT_GRADIENTS
-from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
-    Names,
-    chain_seeds,
-    check_choice,
-    check_free,
-    check_integer,
-    check_model,
-)
+from pytensor_jaxpr_linker.pymc import arguments
+from pytensor_jaxpr_linker.pymc.arguments import Names
 from pytensor_jaxpr_linker.pymc.chains.chains import shapes_of
 from pytensor_jaxpr_linker.pymc.chains.runners import pick
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
@@ -101,14 +94,14 @@ def fit_pathfinder(
     .. [1] Zhang, Carpenter, Gelman and Vehtari (2022). Pathfinder: parallel quasi-Newton variational inference. JMLR
        23, 306.
     """
-    model = check_model(model)
+    model = arguments.check_model(model)
     for name, value in (("draws", draws), ("paths", paths), ("maxiter", maxiter), ("elbo_draws", elbo_draws)):
-        check_integer(name, value, 1)
-    check_free(model)
-    check_choice("gradient", gradient, GRADIENTS)
+        arguments.check_integer(name, value, 1)
+    arguments.check_free(model)
+    arguments.check_choice("gradient", gradient, arguments.GRADIENTS)
     check_variables(model, "Pathfinder", "use sample(sampler='pymc'), which has other steps")
     check_axis_lengths(model, var_names)
-    seeds = chain_seeds(random_seed, paths, "path")
+    seeds = arguments.chain_seeds(random_seed, paths, "path")
     kept = KEPT_MODELS.find(model, gradient)
     names = kept.constrain(var_names)
     rng = np.random.default_rng(seeds)

@@ -17,17 +17,8 @@ from pymc.exceptions import SamplingError
 
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
-from pytensor_jaxpr_linker.pymc.arguments import (
-    GRADIENTS,
-    Names,
-    chain_seeds,
-    check_choice,
-    check_fraction,
-    check_free,
-    check_integer,
-    check_model,
-    seed_of,
-)
+from pytensor_jaxpr_linker.pymc import arguments
+from pytensor_jaxpr_linker.pymc.arguments import Names, seed_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws
 from pytensor_jaxpr_linker.pymc.functions.axis_names import check_axis_lengths
 from pytensor_jaxpr_linker.pymc.functions.differentiable import check_variables, named_gradients, one_program
@@ -106,24 +97,25 @@ def sample_smc(
     .. [2] Buchholz, Chopin and Jacob (2021). Adaptive tuning of Hamiltonian Monte Carlo within sequential Monte Carlo.
        Bayesian Analysis 16, 745-771. A step size for each particle.
     """
-    model = check_model(model)
-    check_integer("draws", draws, 1)
-    check_integer("chains", 1 if chains is None else chains, 1)
-    check_fraction("threshold", threshold)
-    check_free(model)
-    check_choice("gradient", gradient, GRADIENTS)
+    model = arguments.check_model(model)
+    arguments.check_integer("draws", draws, 1)
+    arguments.check_integer("chains", 1 if chains is None else chains, 1)
+    arguments.check_fraction("threshold", threshold)
+    arguments.check_free(model)
+    arguments.check_choice("gradient", gradient, arguments.GRADIENTS)
     check_variables(model, "SMC with gradients", "use pm.sample_smc, which has none")
     if not (model.observed_RVs or model.potentials):
         raise ValueError("The model has no observed variables: draw from it with pm.sample_prior_predictive.")
     check_axis_lengths(model, var_names)
     chains = chains or max(2, min(4, usable_cores()))
-    first, second = seed_of(chain_seeds(random_seed, chains), 2)
+    first, second = seed_of(arguments.chain_seeds(random_seed, chains), 2)
     kept = KEPT_MODELS.find(model, gradient)
     names = kept.constrain(var_names)
     started = time.perf_counter()
 
     def run() -> Draws:
-        points = prior_points(kept, (chains, draws), first)
+        drawn = kept.prior(first, chains * draws).items()
+        points = {name: np.asarray(x, "float64").reshape(chains, draws, *x.shape[1:]) for name, x in drawn}
         return temper(kept, points, threshold, second, progressbar)
 
     with forgotten_if_broken(kept), named_gradients(model, "use pm.sample_smc, which needs none"):
@@ -136,12 +128,6 @@ def sample_smc(
     if compute_convergence_checks:
         log_convergence(result, model)
     return result
-
-
-def prior_points(kept: KeptModel, shape: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
-    """Return draws of the prior, unconstrained; every variable's array begins with `shape`."""
-    drawn = kept.prior(seed, int(np.prod(shape)))
-    return {name: np.asarray(x, "float64").reshape(*shape, *x.shape[1:]) for name, x in drawn.items()}
 
 
 def temper(kept: KeptModel, points: dict[str, np.ndarray], threshold: float, seed: int, progressbar: bool) -> Draws:
