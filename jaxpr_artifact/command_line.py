@@ -162,10 +162,7 @@ def callee_in(
 ) -> Callee:
     """Return the function in a file, or the one of this name in a module.
 
-    Raises
-    ------
-    TypeError
-        If the file has no such function, or can't run it like this.
+    Raise a TypeError if the file has no such function, or can't run it like this.
     """
     loaded = load(path, device=device)
     is_by_jax = isinstance(loaded, LoadedFunction)

@@ -72,13 +72,7 @@ _LENGTH = len(_WORD) + 64
 
 
 def seal(path: str | os.PathLike) -> None:
-    """Write the checksum of a file into it.
-
-    Raises
-    ------
-    ValueError
-        If it is not an archive, or has a comment.
-    """
+    """Write the checksum of a file into it, or raise a ValueError if it is not an archive, or has a comment."""
     with open(path, "r+b") as file:
         data = file.read()
         signature, _, length = _END.unpack(data[-_END.size :])
@@ -140,16 +134,9 @@ def write_container(
 ) -> None:
     """Write a container, in place of an older file. Equal contents give equal bytes.
 
-    Parameters
-    ----------
-    path
-        The file. A process that has an older one of that name mapped keeps the older one.
-    header
-        An object that `json` can write; the name `members` is taken.
-    members
-        The bytes of each member: an object with the buffer protocol, in C order.
-    check
-        Raises if the new file is not fit for use. It is called before the file replaces an older one.
+    `header` is an object that `json` can write; the name `members` is taken. Members are objects with the buffer
+    protocol, in C order. `check` raises if the new file is not fit for use, and is called before the file replaces an
+    older one.
     """
     views = {
         name: memoryview(data).cast("B") if memoryview(data).nbytes else memoryview(b"")
@@ -197,21 +184,9 @@ def mapped(path: str | os.PathLike) -> memoryview:
 def read_container(path: str | os.PathLike, verify: bool = True, data: memoryview | None = None) -> Contents:
     """Open a container and check it.
 
-    Parameters
-    ----------
-    path
-        The file, which errors name.
-    verify
-        Whether to compare the checksums of members whose names begin with ``arrays/``. All others are compared always.
-    data
-        Its bytes, where they are in memory already.
-
-    Raises
-    ------
-    ArtifactError
-        If it is anything but a complete file of this format.
-    OSError
-        If it can't be read.
+    `data` are the bytes of the file, where they are in memory already. Checksums of members whose names begin with
+    ``arrays/`` are compared if `verify`, all others always. Raise an ArtifactError for anything but a complete file of
+    this format, or an OSError if it can't be read.
     """
     data = mapped(path) if data is None else data
     size = len(data)

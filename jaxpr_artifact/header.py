@@ -167,10 +167,7 @@ class Misfit(Exception):
 def header_of(path: str | os.PathLike, value: Any) -> Header:
     """Return the header that JSON spells.
 
-    Raises
-    ------
-    ArtifactError
-        If a part is missing, unknown, of another type, or does not fit the others.
+    Raise an ArtifactError if a part is missing, unknown, of another type, or does not fit the others.
     """
     try:
         check_header(header := decoded(Header, value, "header"))

@@ -44,12 +44,7 @@ DEVICE = "local-task"
 class IreeProgram:
     """A program in a ``.vmfb`` file, which is one function or a module of functions. Nothing in it has run.
 
-    Attributes
-    ----------
-    path, device
-        The file, and the name of the device that is to run it.
-    names
-        The names of the functions in it.
+    `device` is the name of the device that is to run it; `names` are the names of the functions in it.
     """
 
     def __init__(self, path: str | os.PathLike, device: str = DEVICE):
@@ -96,16 +91,8 @@ class IreeProgram:
     ) -> IreeFunctions:
         """Return the functions, ready to be called, or raise an ArtifactError if they do not run on the device.
 
-        Parameters
-        ----------
-        target
-            The target that it was compiled for, as the file says.
-        dtypes
-            The dtypes of the results of each function.
-        called
-            The functions' name in errors.
-        others
-            Modules that this one needs.
+        `target` is the one that the file was compiled for, as it says. `dtypes` are of the results of each function,
+        and `called` is the functions' name in errors. The program needs the modules `others`.
         """
         with self._translating(f"It was compiled for {target!r}: name a device of that kind, or save it for this one."):
             hal = self.runtime.create_hal_module(self.config.vm_instance, self.config.device)
@@ -209,10 +196,8 @@ def parameter_modules(
 ) -> list[Any]:
     """Return the module that reads the file of parameters, which it maps into memory; empty without parameters.
 
-    Raises
-    ------
-    ArtifactError
-        If the file is missing, lacks an array, or, with `verify`, holds other values than the program was saved with.
+    Raise an ArtifactError if the file is missing, lacks an array, or, with `verify`, holds other values than the
+    program was saved with.
     """
     wanted = [g for g in description.globals if g.parameter]
     if not wanted:

@@ -20,16 +20,10 @@ from jaxpr_artifact.trees import leaves_like, level, tree_like, with_leaves
 
 
 class TreeCall:
-    """The form of the calls of a function.
+    """The form of the calls of a function, whose `name` is for errors.
 
-    Parameters
-    ----------
-    name
-        The function's name in errors.
-    arguments
-        A tree for each argument by its name; leaves may be any objects.
-    returned
-        The tree of the outputs.
+    `arguments` has a tree for each argument by its name, and `returned` is the tree of the outputs; leaves may be any
+    objects.
     """
 
     def __init__(self, name: str, arguments: Mapping[str, Any], returned: Any):
@@ -64,12 +58,7 @@ class TreeCall:
 class Backend(Protocol):
     """It runs the programs of a file.
 
-    Attributes
-    ----------
-    threads
-        They say whether it can run in this process.
-    takes_turns
-        Whether it runs one program at a time.
+    `threads` say whether it can run in this process, and `takes_turns` whether it runs one program at a time.
     """
 
     threads: Threads

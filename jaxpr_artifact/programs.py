@@ -35,19 +35,10 @@ def function_of(
 ) -> Callable[..., Any]:
     """Return the first of some programs as a JAX function.
 
-    Parameters
-    ----------
-    programs
-        A program and its derivatives. Each takes the operands of the one before, and cotangents of its inexact results;
-        it returns cotangents of the inexact operands, without constants.
-    batched
-        The same over a batch, or empty.
-    has_batch
-        Which operands of the first program have the axis of a batch in the batched one.
-    constants
-        The positions of operands that are constants.
-    order
-        The order of the derivative that the first program is.
+    `programs` are a program and its derivatives. Each takes the operands of the one before, and cotangents of its
+    inexact results; it returns cotangents of the inexact operands, without constants, which are at the positions
+    `constants`. `batched` are the same over a batch, or empty, and `has_batch` says which operands of the first program
+    have the axis of a batch there. The first program is the derivative of this `order`.
     """
     program, *derivatives = programs
     call = over_batches(program, batched[0] if batched else None, has_batch)
@@ -256,14 +247,8 @@ def avals_of(path: str | os.PathLike, program: Program, constraints: Sequence[st
 class JaxPrograms:
     """The programs of a file, run by JAX: a `Backend`.
 
-    Attributes
-    ----------
-    jitted
-        The programs as JAX functions, by name.
-    exported
-        The first program, as `jax.export` has it.
-    state, constants
-        The arrays in the file. Programs take the constants last.
+    `jitted` has the programs as JAX functions, by name, and `exported` is the first one as `jax.export` has it. The
+    arrays in the file are `state` and `constants`, which programs take last.
     """
 
     threads, takes_turns = jax_threads, False

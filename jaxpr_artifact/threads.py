@@ -21,14 +21,9 @@ OTHER_PROCESSES = (
 class Threads:
     """The threads of a library in this process.
 
-    Attributes
-    ----------
-    have_started
-        Returns whether the library started its threads, whoever asked it to. By default only calls of `start` count.
-    remedy
-        The advice in the error message.
-    has_no_threads
-        Whether the threads were left behind in the process that this one was forked from.
+    `have_started` returns whether the library started its threads, whoever asked it to; by default only calls of
+    `start` count. `remedy` is the advice in the error message. `has_no_threads` says whether the threads were left
+    behind in the process that this one was forked from.
     """
 
     def __init__(self, library: str):

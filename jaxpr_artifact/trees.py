@@ -68,14 +68,9 @@ def with_leaves(tree: Any, values: Iterator[Any]) -> Any:
 
 
 def leaves_like(declared: Any, given: Any, name: str) -> Iterator[tuple[str, Any, Any]]:
-    """Yield name, declared leaf and given value of each leaf of a declared tree.
+    """Yield name, declared leaf and given value of each leaf of a declared tree; a TypeError if the trees differ.
 
     Only names count: a dict may stand for a named tuple. A value for a declared leaf may be a tree.
-
-    Raises
-    ------
-    TypeError
-        If the trees differ.
     """
     wanted = level(declared)
     if wanted is None:
@@ -94,15 +89,8 @@ def leaves_like(declared: Any, given: Any, name: str) -> Iterator[tuple[str, Any
 class TreeDescription:
     """A node of a tree. A child that is None is an array.
 
-    Attributes
-    ----------
-    kind
-        "dict", "list", "tuple" or "none" are Python's. A "record" has names for its parts: a named tuple, a dataclass,
-        or another node.
-    name
-        The name of the class of a record, otherwise empty.
-    names, children
-        The names of the children, and the children.
+    The kinds "dict", "list", "tuple" and "none" are Python's. A "record" has names for its parts: a named tuple, a
+    dataclass, or another node; `name` is the name of its class, otherwise empty.
     """
 
     kind: str

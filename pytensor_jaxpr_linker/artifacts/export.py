@@ -148,10 +148,7 @@ HOW = "export(f, 'f.jaxpr'), or export(inputs, outputs, 'f.jaxpr')"
 def target_and_path(inputs: Any, outputs: Any, path: Any, mode: Any) -> tuple[Target, str | os.PathLike]:
     """Return the target to export and the path of the file, which may come in place of the outputs.
 
-    Raises
-    ------
-    TypeError
-        If the path is missing, or inputs and outputs can't be told apart.
+    Raise a TypeError if the path is missing, or inputs and outputs can't be told apart.
     """
     if isinstance(outputs, str | os.PathLike):
         if path is not None:
@@ -187,10 +184,7 @@ def graph_or_function(inputs: Any, outputs: Any, mode: Any) -> Target:
 def inputs_and_outputs(first: Any, second: Any) -> tuple[Any, Any]:
     """Return the inputs and the outputs of a graph. They are in this order, unless the other one is certain.
 
-    Raises
-    ------
-    TypeError
-        If both orders are possible.
+    Raise a TypeError if both orders are possible.
     """
     if not are_roots(second):
         return first, second
@@ -256,10 +250,7 @@ def write_file(
 ) -> LoadedFunction | IreeFunction | None:
     """Write a function, and return the function in the file; None if it is for another machine.
 
-    Raises
-    ------
-    TypeError
-        If an option is for another kind of file.
+    Raise a TypeError if an option is for another kind of file.
     """
     process.start()  # lowering has threads, too
     if not is_for_iree(path):

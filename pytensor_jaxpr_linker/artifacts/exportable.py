@@ -190,10 +190,7 @@ def fixed_values(
 ) -> dict[int, np.ndarray]:
     """Return the values that become part of the program, because they determine shapes.
 
-    Raises
-    ------
-    TypeError
-        If one of them is unknown or updated.
+    Raise a TypeError if one of them is unknown or updated.
     """
     if unknown := sorted(set(static) - {names[i] for i in program.static_positions}):
         what = f"static names {unknown[0]!r}, which does not determine a shape"

@@ -60,18 +60,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
 
 
 def flags_of(target: CompileTarget) -> tuple[str, ...]:
-    """Return the flags of a target.
-
-    Raises
-    ------
-    ValueError
-        If the target is neither a known name nor flags.
-
-    Examples
-    --------
-    >>> flags_of("cuda")
-    ('--iree-hal-target-backends=cuda', '--iree-cuda-target=sm_80')
-    """
+    """Return the flags of a target, or raise a ValueError if it is neither a known name nor flags."""
     if isinstance(target, str) and target in TARGETS:
         return TARGETS[target]
     if isinstance(target, list | tuple) and target and all(isinstance(f, str) and f.startswith("-") for f in target):
@@ -257,12 +246,7 @@ def vmfb_file(
 def iree_text(given: Exportable, target: str) -> str:
     """Return a function as MLIR text, with its description.
 
-    Raises
-    ------
-    TypeError
-        If a length is open.
-    NotPortableError
-        If IREE lacks an operation, and nothing replaces it.
+    Raise a TypeError if a length is open, or a NotPortableError if IREE lacks an operation that nothing replaces.
     """
     inputs = [*given.arguments, *[k.input for k in (*given.state, *given.constants)]]
     if open_ := [x for x in inputs if has_symbols([x])]:

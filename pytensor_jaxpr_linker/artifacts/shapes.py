@@ -79,11 +79,7 @@ def inputs_of(
 
     `dims` comes first, then the shape that the type declares, then the shape of the example. If none of them gives a
     length, it is a symbol of its own: the name of the dimension, if the type has names, or ``x_0`` for axis 0 of ``x``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `dims` or `examples` do not fit the inputs.
+    Raise a TypeError or ValueError if `dims` or `examples` do not fit the inputs.
     """
     if unknown := [name for name in dims if name not in names]:
         raise TypeError(f"dims names {unknown[0]!r}, and the function takes {', '.join(names) or 'nothing'}.")

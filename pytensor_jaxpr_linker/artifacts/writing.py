@@ -90,11 +90,8 @@ def with_derivatives(
 ) -> tuple[export.Exported, Program]:
     """Return a function as a program with its derivatives, and add their bytes to the members.
 
-    Parameters
-    ----------
-    size
-        The length of the batch, or None for a function without a batch. A derivative over a batch has one row for each
-        row, also with respect to shared operands.
+    `size` is the length of the batch, or None for a function without a batch. A derivative over a batch has one row for
+    each row, also with respect to shared operands.
     """
     exported = lowered(given if size is None else given.batched(size), name, platforms)
     vjp, first = None, 0 if size is None else 1  # the axis of a batch comes first

@@ -52,15 +52,7 @@ def check_dict(name: str, value: Any) -> None:
 
 
 def shown(value: Any) -> str:
-    """Return a value in one short line.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from pytensor_jaxpr_linker.pymc.arguments import shown
-    >>> shown(np.eye(2))
-    'array([[1., 0.], [0., 1.]])'
-    """
+    """Return a value in one short line."""
     return f"{' '.join(repr(value).split()):.100}"
 
 

@@ -28,13 +28,8 @@ LEAST_DRAWS = 4
 def rhat(draws: np.ndarray, superchains: int | None = None) -> np.ndarray:
     """Return the rank-normalized split R-hat [1]_ of each element, NaN where it is not defined.
 
-    Parameters
-    ----------
-    draws
-        Shape ``(chain, draw, ...)``.
-    superchains
-        The number of groups of equally many successive chains, each of which started at one point: then nested R-hat
-        [3]_.
+    Draws have the shape ``(chain, draw, ...)``. With `superchains`, the number of groups of equally many successive
+    chains that started at one point each, it is nested R-hat [3]_.
     """
     return by_element(draws, 2, lambda x: rhat_of_chains(x, superchains))
 

@@ -63,14 +63,7 @@ STUCK = {**dict.fromkeys(WITHOUT_WARMUP, "Run more draws."), "": "Give other ini
 
 
 def advice(by_sampler: dict[str, str], sampler: str) -> str:
-    """Return the entry of a table for a sampler.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.diagnosis import CORRELATED, advice
-    >>> advice(CORRELATED, "nutpie"), advice(CORRELATED, "chees")
-    ("adaptation='low_rank'", "sampler='nuts' with mass_matrix='low_rank'")
-    """
+    """Return the entry of a table for a sampler."""
     return by_sampler.get(sampler, by_sampler[""])
 
 
@@ -337,14 +330,7 @@ def means_named(means: np.ndarray, places: list[np.ndarray], spread: float) -> s
 
 
 def chains_named(index: Any) -> str:
-    """Return chains as words.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.diagnosis import chains_named
-    >>> chains_named([0]), chains_named([0, 2])
-    ('chain 0', 'chains 0 and 2')
-    """
+    """Return chains as words: ``chain 0``, ``chains 0 and 2``."""
     numbers = [str(i) for i in index]
     if len(numbers) > 8:
         return f"{len(numbers)} chains"

@@ -56,15 +56,9 @@ class ModelState:
 
 
 class KeptModel:
-    """A model in its current state, with its functions and programs.
+    """A model in its current state, with its functions and compiled programs.
 
-    Attributes
-    ----------
-    model, gradient
-        The model, and the kind of its gradient.
-    programs
-        Its compiled programs. Models of equal structure share them: a notebook's cell that is run again makes a new
-        model.
+    Models of equal structure share `programs`: a notebook's cell that is run again makes a new model.
     """
 
     def __init__(self, model: pm.Model, gradient: Gradient):

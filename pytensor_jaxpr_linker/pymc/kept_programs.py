@@ -68,11 +68,8 @@ def foreign_rules() -> list[tuple[Any, Any]]:
 def text_for_folder(query: RewriteDatabaseQuery) -> str:
     """Return a text of the versions, rewrites and the device, on which programs depend, too.
 
-    Raises
-    ------
-    NotDescribed
-        If no other process can have the same, as a rule, or a JAX function, for one of PyTensor's Ops is the user's
-        own.
+    Raise `NotDescribed` if no other process can have the same, as a rule, or a JAX function, for one of PyTensor's Ops
+    is the user's own.
     """
     for op, function in foreign_rules():
         if (op.partition(".")[0] if isinstance(op, str) else package_of(op)) in OF_PYTENSOR:
@@ -98,14 +95,9 @@ MEMBER = "program"
 class StoredFunction(NamedTuple):
     """A function of arrays from `jax.export`, without a third party's class.
 
-    Attributes
-    ----------
-    program, module
-        The program of its flat arguments and results: JAX's data about it, and StableHLO.
-    results
-        The tree of its results (dicts, lists and tuples), with the number of a flat result in place of each array.
-    about
-        A value of the caller's.
+    `program` is JAX's data about the program of its flat arguments and results, and `module` its StableHLO. `results`
+    is the tree of its results (dicts, lists and tuples), with the number of a flat result in place of each array.
+    `about` is a value of the caller's.
     """
 
     program: Program
@@ -128,10 +120,8 @@ class StoredFunction(NamedTuple):
 def stored_function(function: Callable, args: tuple, about: Any = None) -> StoredFunction:
     """Return a function in a form that can be stored, for arguments of these shapes and dtypes.
 
-    Raises
-    ------
-    ValueError, NotImplementedError
-        If `jax.export` does not take it: a program for several devices, or with calls that a later XLA may lack.
+    Raise a ValueError or NotImplementedError if `jax.export` does not take it: a program for several devices, or with
+    calls that a later XLA may lack.
     """
     leaves, tree = jax.tree.flatten(args)
     trees = []
@@ -151,12 +141,8 @@ def stored_function(function: Callable, args: tuple, about: Any = None) -> Store
 class FolderPrograms:
     """The programs of one model in the folder of `cache`.
 
-    Parameters
-    ----------
-    structure
-        A text that equal models have in each process. Without it nothing is kept.
-    query
-        The query for PyTensor's rewrites of its graphs.
+    Equal models have the same text `structure` in each process; without it nothing is kept. `query` is for PyTensor's
+    rewrites of its graphs.
     """
 
     def __init__(self, structure: str | None = None, query: RewriteDatabaseQuery | None = None):
@@ -174,12 +160,8 @@ class FolderPrograms:
     def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return the entry of the folder under a key, or make it; None without a folder, or if it can't be exported.
 
-        Parameters
-        ----------
-        key
-            Everything except the model that the program depends on. Its `repr` must be the same in each process.
-        make
-            Returns a `StoredFunction`, or a tuple of them.
+        The key is everything except the model that the program depends on, and its `repr` must be the same in each
+        process. `make` returns a `StoredFunction`, or a tuple of them.
         """
         if not STORE.has_folder or self._identity is None:
             return None
@@ -206,17 +188,7 @@ MOST_PROGRAMS = 16
 class KeptPrograms:
     """Compiled programs by keys. The least recently used program goes first.
 
-    Attributes
-    ----------
-    folder
-        The programs of the same model that later processes find, before XLA compiles them.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
-    >>> kept = KeptPrograms()
-    >>> kept.find("key", lambda: "made"), kept.find("key", lambda: "made again")
-    ('made', 'made')
+    `folder` has the programs of the same model that later processes find, before XLA compiles them.
     """
 
     def __init__(self) -> None:

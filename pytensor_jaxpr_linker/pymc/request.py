@@ -45,16 +45,7 @@ DEFAULT = "nuts"
 class Request:
     """The arguments of `sample`, as given, or, from `checked`, as samplers read them, without synonyms.
 
-    Attributes
-    ----------
-    options
-        The arguments that only this sampler takes.
-    package
-        The sampler's package.
-    is_default
-        Whether the sampler is the default.
-    seeds
-        One for each chain.
+    Only this sampler takes `options`. `package` is the sampler's package; `seeds` has one for each chain.
     """
 
     draws: int

@@ -29,14 +29,7 @@ from pytensor_jaxpr_linker.pymc.request import Request
 
 @contextmanager
 def keeping_draws(what: str, remedy: str) -> Iterator[None]:
-    """Log that `what` failed, or was interrupted, where an error would lose the draws.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.results import keeping_draws
-    >>> with keeping_draws("The check of convergence", "Call diagnose(data) to see where."):
-    ...     1 / 0
-    """
+    """Log that `what` failed, or was interrupted, where an error would lose the draws."""
     try:
         yield
     except KeyboardInterrupt:

@@ -14,10 +14,7 @@ from jaxpr_artifact import LoadedFunction
 class LoadedStages:
     """The stages of a function that was loaded from a file, like `Stages`; each is made when it is first asked for.
 
-    Attributes
-    ----------
-    traced
-        JAX's `jax.stages.Traced`.
+    `traced` is JAX's `jax.stages.Traced`.
     """
 
     def __init__(self, loaded: LoadedFunction, args: Sequence[Any]):

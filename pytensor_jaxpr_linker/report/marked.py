@@ -22,13 +22,7 @@ LOCATION = re.compile(r"^(#loc\d*) = loc\((.*)\)$")
 
 
 class Marks:
-    """Writes the number of its node into the names of each equation.
-
-    Attributes
-    ----------
-    inner
-        The nodes of inner graphs, by the number in their names.
-    """
+    """Writes the number of its node into the names of each equation. `inner` has nodes of inner graphs, by number."""
 
     def __init__(self, index: Mapping[Apply, int]):
         self._index = index

@@ -58,16 +58,9 @@ class ProgramRun(NamedTuple):
 
 
 def record(run: Callable[[], Any], count: int, module: str) -> list[ProgramRun]:
-    """Run a program under JAX's profiler. The first run, in which the profiler takes its memory, is left out.
+    """Run a program under JAX's profiler, without the first run, in which the profiler takes its memory.
 
-    Parameters
-    ----------
-    run
-        Runs the program, and waits for its end.
-    count
-        The number of runs.
-    module
-        The name of its HLO module: other threads may run other programs.
+    `run` waits for its end. `module` is the name of its HLO module: other threads may run other programs.
     """
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0

@@ -70,12 +70,7 @@ class Numbering:
 class Provenance:
     """The variables of the user's graph, for the nodes of the rewritten one.
 
-    Parameters
-    ----------
-    graph
-        The rewritten graph.
-    original
-        The graph before PyTensor's rewrites, or None if nothing kept it.
+    `original` is the graph before PyTensor's rewrites, or None if nothing kept it.
     """
 
     def __init__(self, graph: Graph, original: Original | None):

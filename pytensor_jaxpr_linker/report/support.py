@@ -210,13 +210,7 @@ def subclasses(cls: type[Any]) -> Iterator[type[Any]]:
 
 
 def table() -> list[Row]:
-    """Return the rows of all Ops that a graph can have.
-
-    Raises
-    ------
-    LookupError
-        If nothing says how an Op runs.
-    """
+    """Return the rows of all Ops that a graph can have, or raise a LookupError if nothing says how an Op runs."""
     return [support_row(c) for c in op_classes() if c.__name__ not in BASES.get(c.__module__, "").split()]
 
 

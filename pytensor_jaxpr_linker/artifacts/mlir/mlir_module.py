@@ -189,12 +189,7 @@ FILE_PACKAGES = {".safetensors": ("safetensors", "export"), ".irpa": ("iree.runt
 def write_parameter_file(path: str | os.PathLike, parameters: Mapping[str, np.ndarray]) -> None:
     """Write arrays into a ``.irpa`` or ``.safetensors`` file, in place of an older one.
 
-    Raises
-    ------
-    ImportError
-        If the package that writes such files is missing.
-    ValueError
-        If the file is of another kind.
+    Raise an ImportError if the package that writes such files is missing, or a ValueError for another kind of file.
     """
     kind = Path(path).suffix
     if kind not in FILE_PACKAGES:

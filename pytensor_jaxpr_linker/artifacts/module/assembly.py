@@ -156,12 +156,8 @@ class GlobalsFound:
 def assembly_of(attributes: Mapping[str, Any], reserved: Iterable[str]) -> Assembly:
     """Return a module with the attributes that are functions or state. No global gets a reserved name.
 
-    Raises
-    ------
-    TypeError
-        If an attribute has arrays that are not shared variables, or is told to be constant and has an update.
-    GraphBreakError
-        If a function can't be one program.
+    Raise a TypeError if an attribute has arrays that are not shared variables, or is told to be constant and has an
+    update; a GraphBreakError if a function can't be one program.
     """
     declared = {name: given for name, given in attributes.items() if is_function(given)}
     found = GlobalsFound([*reserved, *declared])

@@ -229,10 +229,7 @@ def check_variable(name: str, leaf: Any) -> None:
 def state_leaves(name: str, tree: Any) -> list[tuple[str, SharedVariable]] | None:
     """Return the shared variables of a tree by name, or None if it is not state.
 
-    Raises
-    ------
-    TypeError
-        If it has arrays, or both shared variables and other leaves.
+    Raise a TypeError if it has arrays, or both shared variables and other leaves.
     """
     found = list(leaves_of(tree, name))
     odd = [(place, leaf) for place, leaf in found if not isinstance(leaf, SharedVariable)]

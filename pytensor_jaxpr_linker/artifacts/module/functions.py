@@ -78,10 +78,8 @@ class ModuleFunction:
     ----------
     name, is_public
         Its name, and whether a compiled module shows it.
-    arguments
-        The tree of variables of each argument, by name.
-    outputs
-        The tree of variables that it returns.
+    arguments, outputs
+        The tree of variables of each argument, by name, and the tree of variables that it returns.
     form
         The form of its calls with such trees.
     leaves, results
@@ -168,18 +166,8 @@ class ModuleFunction:
 class PublicFunction:
     """A function of one instance of a module. `explain`, `make_jaxpr` and `stages` take it.
 
-    Parameters
-    ----------
-    module
-        The name of the module.
-    function
-        The compiled function.
-    names
-        The globals of its state, in the order of ``function.state``.
-    values
-        The values of the instance's globals.
-    seen
-        The shapes of arguments in the latest calls, which calls update.
+    `names` are the globals of its state, in the order of ``function.state``, and `values` the values of the instance's
+    globals. Calls put the shapes of their arguments into `seen`.
     """
 
     def __init__(

@@ -31,12 +31,8 @@ def source_of(
     """Return a module, lowered for the shapes of its arguments and for the present values of its state.
 
     An argument without a declared shape has the shape of the latest call, from `seen`. Constants of functions become
-    globals, too, if they have more bytes than `inline_bytes`.
-
-    Raises
-    ------
-    TypeError
-        If a shape is unknown, or depends on unknown values.
+    globals, too, if they have more bytes than `inline_bytes`. A shape that is unknown, or depends on unknown values, is
+    a TypeError.
     """
     process.start()  # lowering has threads, too
     known = {

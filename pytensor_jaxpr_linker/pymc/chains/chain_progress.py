@@ -30,21 +30,10 @@ LOG_SECONDS, NOTEBOOK_SECONDS = 10.0, 0.5
 
 
 class Watched:
-    """Counts how far each chain is, as its chunks come.
+    """Counts how far each chain is, as its chunks come, and then calls `draw`.
 
-    Parameters
-    ----------
-    chains, tune, total
-        How many chains there are; how many transitions each makes, and how many of these are its warm-up.
-    beginning
-        The name of the time before the first transition.
-    tuning
-        How many steps that time has, if they are counted.
-
-    Attributes
-    ----------
-    draw
-        Called when counts have changed.
+    A chain makes `total` transitions, of which `tune` are its warm-up. The time before the first one is called
+    `beginning`, and has `tuning` steps, if they are counted.
     """
 
     def __init__(self, chains: int, tune: int, total: int, beginning: str = "starts", tuning: int = 0):
@@ -129,26 +118,12 @@ class Watched:
 
 
 def short_number(x: float) -> str:
-    """Return a number with three digits, or with all digits before the point.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.chains.chain_progress import short_number
-    >>> short_number(7.8812), short_number(9290.4)
-    ('7.88', '9,290')
-    """
+    """Return a number with three digits, or with all digits before the point: ``7.88``, ``9,290``."""
     return f"{x:,.0f}" if x >= 100 else f"{x:.3g}"
 
 
 def clock(seconds: float) -> str:
-    """Return a time as minutes and seconds.
-
-    Examples
-    --------
-    >>> from pytensor_jaxpr_linker.pymc.chains.chain_progress import clock
-    >>> clock(61.2)
-    '1:01'
-    """
+    """Return a time as minutes and seconds: ``1:01``."""
     return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
 
@@ -279,16 +254,10 @@ class DrawOfChain(NamedTuple):
 
 
 class EachDraw:
-    """Hands on the transitions of chains, one by one, to a user's function.
+    """Hands on the transitions of chains, one by one, to ``callback(trace=trace, draw=draw)``.
 
-    Parameters
-    ----------
-    callback
-        Called as ``callback(trace=trace, draw=draw)``. It may raise `KeyboardInterrupt` to end sampling.
-    tune, total
-        How many transitions are the warm-up, and how many there are.
-    constrained
-        Maps positions to the other variables of `trace`.
+    The callback may raise `KeyboardInterrupt` to end sampling. `constrained` maps positions to the other variables of
+    `trace`.
     """
 
     def __init__(self, callback: Callable, tune: int, total: int, constrained: Any):

@@ -29,21 +29,12 @@ from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 
 class ChainRun(NamedTuple):
-    """How chains run.
+    """How chains run: with `draws` transitions after their warm-up, of which every `thinning`-th is kept.
 
-    Attributes
-    ----------
-    draws, thinning
-        How many transitions a chain makes after its warm-up; every `thinning`-th is kept.
-    method : {"parallel", "vectorized", "sequential"}
-        At the same time, in threads or divided among JAX's devices; as one program over all chains; one after the
-        other.
-    cores
-        How many chains run at a time in threads; None for as many as there are cores.
-    keep_warmup
-        Whether the draws of the warm-up are kept, too.
-    mesh
-        The user's, along whose axis `CHAINS` chains are divided.
+    `method` is "parallel" (at the same time, in threads or divided among JAX's devices), "vectorized" (as one program
+    over all chains) or "sequential". `cores` chains run at a time in threads; None is for as many as there are cores.
+    `keep_warmup` keeps the draws of the warm-up, too. Along the axis `CHAINS` of `mesh`, the user's, chains are
+    divided.
     """
 
     draws: int
@@ -55,18 +46,10 @@ class ChainRun(NamedTuple):
 
 
 class ChainDraws(NamedTuple):
-    """The results of chains.
+    """The draws of chains, of their warm-up if these are kept, and the folder that has the draws instead.
 
-    Attributes
-    ----------
-    draws, warmup
-        The draws that are kept, and the draws of the warm-up if these are kept.
-    interrupted
-        Whether somebody stopped the chains.
-    seconds, seconds_before
-        How long they ran, and how long it took to compile them.
-    store
-        The folder that has the draws instead.
+    `interrupted` says whether somebody stopped the chains. They ran for `seconds`, after `seconds_before` for
+    compiling.
     """
 
     draws: Draws
@@ -82,14 +65,10 @@ class Chains:
 
     Parameters
     ----------
-    make_kernel
-        Returns the kernel, from `inputs`.
-    inputs
-        Arguments that are inputs of the programs: other values need no other programs.
+    make_kernel, inputs
+        Returns the kernel from `inputs`, which are arguments of the programs: other values need no other programs.
     key
         All other things on which the kernel depends: equal keys, equal kernels.
-    kept
-        Where programs are kept.
     tune
         How many transitions the warm-up of a kernel has, if it has one.
     data
@@ -98,8 +77,6 @@ class Chains:
         Arrays of the shapes and dtypes of the positions where chains start, with an axis of chains in front.
     seeds
         One for each chain.
-    run
-        How they run.
     """
 
     def __init__(

@@ -134,14 +134,8 @@ def thinned(draws: Draws, thinning: int) -> Draws:
 class Checkpoint(NamedTuple):
     """The place from which a run goes on.
 
-    Attributes
-    ----------
-    done
-        How many transitions each chain has made.
-    state
-        The leaves of the states of all chains.
-    about
-        The hashes of the run, see `run_hashes`, and its seeds.
+    Each chain has made `done` transitions. `state` has the leaves of the states of all chains, and `about` the hashes
+    of the run, see `run_hashes`, and its seeds.
     """
 
     done: int
@@ -156,21 +150,8 @@ class FolderStore:
     draws: whenever a process is killed, the folder has all draws that the last checkpoint counts. Memory is bounded by
     one block.
 
-    Parameters
-    ----------
-    folder
-        The folder; it is made if it is missing.
-    count, thinning
-        See `KeptDraws`.
-    make_tree
-        Makes a DataTree of some draws.
-
-    Attributes
-    ----------
-    before
-        The checkpoint, if there is one.
-    about
-        The hashes of the run, for the next checkpoints.
+    `count` and `thinning` are as for `KeptDraws`; `make_tree` makes a DataTree of some draws. `before` is the
+    checkpoint, if there is one, and `about` has the hashes of the run, for the next ones.
     """
 
     def __init__(self, folder: str | Path, count: int, thinning: int, make_tree: Callable[[Draws], xr.DataTree]):

@@ -49,16 +49,10 @@ class Kernel(NamedTuple):
 
 
 class AboutChain(NamedTuple):
-    """The facts about a chain that tracing its start shows.
+    """The facts about a chain that tracing its start shows: two of `Kernel`, and two about its tuning.
 
-    Attributes
-    ----------
-    has_warmup, first_evaluates
-        See `Kernel`.
-    tuning
-        How many steps of the start are left to the function that tunes.
-    results
-        How many arrays, the first ones of a state, are left when it is tuned.
+    `tuning` steps of the start are left to the function that tunes. Then the first `results` arrays of a state are
+    left.
     """
 
     has_warmup: bool
@@ -85,7 +79,7 @@ class ChainFunctions:
     """The functions that start a chain by the data of its key, tune it, and make transitions.
 
     Each takes the shared data and the arguments of a kernel that are inputs. Between them a state is a flat list of
-    arrays: a kernel has classes and keys of its own in it.
+    arrays: a kernel has classes and keys of its own in it. `about` is known when `start` has been traced.
 
     Parameters
     ----------
@@ -96,11 +90,6 @@ class ChainFunctions:
     in_steps
         Whether a call makes as many steps of the tuning, or transitions, as are given. Else `start` makes the whole
         tuning, and `advance` makes `most` transitions.
-
-    Attributes
-    ----------
-    about : AboutChain
-        Known when `start` has been traced.
     """
 
     def __init__(self, make_kernel: Callable[..., Kernel], most: int, in_steps: bool = True):

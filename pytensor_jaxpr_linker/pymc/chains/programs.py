@@ -83,15 +83,9 @@ def longest_chunk(like: Mapping[str, Any], chains: int) -> int:
 class JittedChain(NamedTuple):
     """The functions of a kernel, to be lowered.
 
-    Attributes
-    ----------
-    start
-        Maps the given arrays, a key and a position to a state.
-    tune, advance
-        Return, for their arguments, the function that makes some steps of the tuning, or transitions, and XLA's options
-        for it if they are known.
-    about
-        Describes the chain when `start` has been traced.
+    `start` maps the given arrays, a key and a position to a state. `tune` and `advance` return, for their arguments,
+    the function that makes some steps of the tuning, or transitions, and XLA's options for it if they are known.
+    `about` describes the chain when `start` has been traced.
     """
 
     start: Any
@@ -103,10 +97,7 @@ class JittedChain(NamedTuple):
 class ChainPrograms(NamedTuple):
     """The programs of a kernel, which compile in threads of their own. Only chains that tune have one for that.
 
-    Attributes
-    ----------
-    text
-        The program that makes transitions, where runs are compared.
+    `text` is the program that makes transitions, where runs are compared.
     """
 
     start: Future[jax.stages.Compiled]

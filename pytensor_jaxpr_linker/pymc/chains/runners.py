@@ -30,14 +30,8 @@ class OneProgram:
     ``shard_map`` leaves each device its own loops: where XLA's partitioner divides the batch, every step of a
     trajectory waits for the slowest chain on any device.
 
-    Attributes
-    ----------
-    chains
-        How many chains a call of the program advances.
-    sharding
-        How the states of chains lie on several devices, or None.
-    states
-        The states of chains after the last chunk.
+    A call of the program advances `chains`. `sharding` is how their states lie on several devices, or None; `states`
+    are the ones after the last chunk.
     """
 
     def __init__(self, given: Any, keys: np.ndarray, mesh: Mesh):

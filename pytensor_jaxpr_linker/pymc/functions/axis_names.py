@@ -41,12 +41,7 @@ def check_axis_lengths(model: pm.Model, var_names: Names | None = None, idata: M
 def check_named_axes(model: pm.Model, var_names: Names | None, idata: Mapping[str, Any] | None) -> None:
     """Raise an error if a variable of the result is not as long as the coords of one of its dims.
 
-    Parameters
-    ----------
-    var_names
-        Which free variables and Deterministics the result has, by default all.
-    idata
-        Coordinates and dims in addition to the model's.
+    `idata` has coordinates and dims in addition to the model's.
     """
     more_coords, more_dims = ((idata or {}).get(name) or {} for name in ("coords", "dims"))
     dims = {**model.named_vars_to_dims, **more_dims}

@@ -89,12 +89,8 @@ def distinct_names(shared: Sequence[Any]) -> dict[Any, str]:
 class ModelFunction:
     """Expressions of a model's value variables as a pure JAX function.
 
-    Attributes
-    ----------
-    value_vars
-        The unconstrained variables, in the model's order.
-    data
-        The shared variables (`pymc.Data`) that the outputs depend on, which are arguments.
+    Arguments are the unconstrained variables `value_vars`, in the model's order, and `data`, the shared variables
+    (`pymc.Data`) that the outputs depend on.
     """
 
     def __init__(

@@ -102,12 +102,7 @@ class Start:
 def check_starts(starts: Sequence[Start], logps: Callable[[list[dict[str, np.ndarray]]], Iterable[Any]]) -> None:
     """Draw points anew until each has a finite log density, or raise a `SamplingError` that says why.
 
-    Parameters
-    ----------
-    starts
-        The starting points, which change.
-    logps
-        The log densities of as many points.
+    `logps` returns the log densities of as many points as there are `starts`, which change.
     """
     for attempt in range(RETRIES + 1):
         values = [float(x) for x in logps([start.point for start in starts])]

@@ -43,12 +43,8 @@ SHORT_WINDOW = 20
 class LowRankState(NamedTuple):
     """The state that adapts a mass matrix of low rank.
 
-    Attributes
-    ----------
-    window
-        Draws and gradients, with the mass matrix in use.
-    frequencies, moments
-        See `MomentsState`; there the moments are called `window`.
+    `window` has draws and gradients, with the mass matrix in use. For the others see `MomentsState`; there the moments
+    are called `window`.
     """
 
     window: Any

@@ -96,18 +96,11 @@ def stan_windows(i: Any, tune: Any) -> tuple[Any, Any]:
 
 
 class MomentsState(NamedTuple):
-    """The state that adapts a diagonal or dense mass matrix.
+    """The state that adapts a diagonal or dense mass matrix: the factor in use, the `frequencies` of its last change,
+    and the moments of the window.
 
-    Attributes
-    ----------
-    factor, frequencies
-        The factor in use, and the `frequencies` of its last change.
-    window
-        The moments of the window.
-    errors
-        How many transitions of the window, after its first `SETTLING_DRAWS`, had a large error.
-    varying
-        How surely correlations vary from place to place, from 0 to 1.
+    After the first `SETTLING_DRAWS` of the window, `errors` transitions had a large error. `varying` says how surely
+    correlations vary from place to place, from 0 to 1.
     """
 
     factor: Any

@@ -87,19 +87,11 @@ def adapted_step(state: StepSize, error: Any) -> StepSize:
 
 
 def share_of_large_errors(share: Any, number: Any, error: Any) -> Any:
-    """Return the share of transitions with a large error of the energy, from the share before this transition.
+    """Return the share of transitions with a large error of the energy, from the one before, which is 0 at first.
 
-    Its memory is about the last half of all transitions so far: errors of a step size or mass matrix that did not fit
-    yet are forgotten.
-
-    Parameters
-    ----------
-    share
-        The share before, 0 at first.
-    number
-        How many transitions came before.
-    error
-        The energy that was farthest off in this transition, minus the energy of its start; NaN counts as no error.
+    Its memory is about the last half of all transitions so far, of which there were `number`: errors of a step size or
+    mass matrix that did not fit yet are forgotten. `error` is the energy that was farthest off in this transition,
+    minus the energy of its start; NaN counts as no error.
     """
     return share + ((error > LARGE_ERROR) - share) * RECENT / (number + 10 * RECENT)
 
@@ -111,18 +103,12 @@ def acceptance_to_aim_at(target_accept: Any, share: Any) -> Any:
 
 
 def step_in_new_metric(step_size: Any, old: Any, new: Any) -> Any:
-    """Return the step size to begin with after the mass matrix has changed.
+    """Return the step size to begin with after the mass matrix has changed, from the one that was found before.
 
     `GAMMA` makes dual averaging too slow to come back from a step that the old mass matrix made short. Neither a search
     nor a gradient is needed: the angle of a step stays, up to 1 radian. Leapfrog is unstable from 2 on, so a longer one
-    is of a window in which the step size did not settle.
-
-    Parameters
-    ----------
-    step_size
-        The one that was found with the old mass matrix.
-    old, new
-        The highest frequency of trajectories under either, in radians per unit of step size.
+    is of a window in which the step size did not settle. `old` and `new` are the highest frequency of trajectories
+    under either matrix, in radians per unit of step size.
     """
     found = jnp.minimum(step_size * old, 1) / new
     return jnp.where((found > 0) & jnp.isfinite(found), found, step_size)

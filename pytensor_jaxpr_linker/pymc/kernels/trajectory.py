@@ -126,17 +126,7 @@ class Branch(NamedTuple):
 
 
 def noise_of(key: Any, size: int, max_treedepth: int) -> tuple[Any, Noise]:
-    """Return a new key and the random numbers of a transition.
-
-    Parameters
-    ----------
-    key
-        A key of two 32-bit words.
-    size
-        How many numbers a position has.
-    max_treedepth
-        How often a trajectory doubles at most.
-    """
+    """Return a new key, of two 32-bit words, and the random numbers of a transition, for a position of a size."""
     # All from one call: XLA takes 50 ms to compile each call of the generator.
     bits = jax.random.bits(key, (1 + size + 3 * max_treedepth,), "uint64")
     numbers = ((bits[1:] >> 12).astype("float64") + 0.5) * 2.0**-52
@@ -155,20 +145,8 @@ def nuts_transition(
     ``energy_error`` is the energy of the draw, minus the energy of the start. ``max_energy_error`` is of the state
     whose energy is farthest off, or infinite if an energy was NaN.
 
-    Parameters
-    ----------
-    noise
-        The random numbers.
-    state : State
-        The state before, whose position is a vector of float64.
-    logp
-        The log density of a position.
-    step_size
-        The step of the integrator.
-    factor
-        The factor of the inverse mass matrix, in one of the forms of `metric.py`.
-    max_treedepth
-        How often the trajectory doubles at most, up to as often as there are random numbers for. It may be traced.
+    The position of `state`, a `State`, is a vector of float64. `factor`, of the inverse mass matrix, has one of the
+    forms of `metric.py`. `max_treedepth`, which may be traced, is at most the number of doublings that `noise` is for.
     """
     momentum = noise.normal
     start = Point(state.position, momentum, state.logdensity, to_force(factor, state.logdensity_grad))

@@ -27,33 +27,14 @@ from pytensor_jaxpr_linker.run.program import Program, make_plan, pure_function,
 
 
 class PaddedFunction(ModelFunction):
-    """The log density as a function of padded data.
+    """The log density as a function of padded data. Raises `NotExact` if padding would change the result.
 
     With ``gradient="pytensor"`` one padded program computes the log density and PyTensor's gradient of it. A second
     derivative is JAX's own of that program.
 
-    If nothing must know the lengths before padding, they are data, and may change. Else they are constants of the
-    program.
-
-    Parameters
-    ----------
-    dims
-        The dims of each array of the shared data.
-    lengths
-        For each padded dim its length.
-    longest
-        For each padded dim the length to which it is padded.
-
-    Attributes
-    ----------
-    counts
-        For each padded dim the shared variable of its length before padding. It is one of the data. If lengths can't
-        change there is none.
-
-    Raises
-    ------
-    NotExact
-        If padding would change the result.
+    `dims` has the dims of each array of the shared data. Each padded dim has its length among `lengths`, and is padded
+    to the one in `longest`. If nothing must know the lengths before padding, they may change, and are among the data:
+    the shared variables `counts`. Else they are constants of the program.
     """
 
     def __init__(
@@ -133,12 +114,7 @@ class PaddedFunction(ModelFunction):
         """Return the counts, as data, of the padded dims of arrays before padding.
 
         An array with parts in other processes is padded already, so its length is unknown. A count that is among the
-        data is taken as it is.
-
-        Raises
-        ------
-        ValueError
-            If arrays differ in length, or the program is for other lengths.
+        data is taken as it is. Arrays that differ in length, or have another length than the program, are a ValueError.
         """
         given = {name: n for name, n in data.items() if name in self.counts}
         wanted = [dim for dim in self._longest if count_name(dim) not in given]
@@ -199,13 +175,7 @@ def count_name(dim: str) -> str:
 def lengths_along(
     dims: Collection[str], dims_of: Mapping[str, Sequence[str | None]], arrays: Mapping[str, Any]
 ) -> dict[str, int]:
-    """Return the length that arrays have along each of the `dims` that they have.
-
-    Raises
-    ------
-    ValueError
-        If two of them differ.
-    """
+    """Return the length that arrays have along each of the `dims` that they have; a ValueError if two differ."""
     first: dict[str, tuple[str, int]] = {}
     for name, array in arrays.items():
         for axis, dim in enumerate(dims_of.get(name, ())):
@@ -224,14 +194,8 @@ def lengths_along(
 class PaddedCall(NamedTuple):
     """Calls a padded program with values, data, counts and lengths of dims, in place of a `JaxFunction`.
 
-    Attributes
-    ----------
-    program
-        The padded program: of values, data, lengths of dims, counts.
-    values, data, lengths
-        How many of them there are.
-    has_gradient
-        Whether the program returns the gradient, too.
+    The program takes values, data, lengths of dims, counts. `values`, `data` and `lengths` are how many of them there
+    are; with `has_gradient` it returns the gradient, too.
     """
 
     program: Program

@@ -109,13 +109,7 @@ def chains_of(request: Request, kept: KeptModel, layout: Layout, like: dict[str,
 
 
 class VectorDensity:
-    """A log density of flat vectors.
-
-    Attributes
-    ----------
-    size
-        The length of the vectors.
-    """
+    """A log density of flat vectors, of length `size`."""
 
     def __init__(self, logp: LogDensity, layout: Layout):
         self._logp, self._layout = logp, layout

@@ -230,12 +230,7 @@ def sample_nutpie_in_processes(request: Request) -> ChainDraws:
     one length.
 
     A process compiles the model by itself, or finds it in the folder of `cache`, and runs its chains one after the
-    other.
-
-    Raises
-    ------
-    RuntimeError
-        If a process ends by itself, for want of memory say.
+    other. If one ends by itself, for want of memory say, that is a RuntimeError.
     """
     began, count = perf_counter(), min(request.chains, request.cores or usable_cores())
     folder = str(jax.config.jax_compilation_cache_dir) if STORE.has_folder else None
