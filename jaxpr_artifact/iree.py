@@ -14,16 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxpr_artifact.descriptions import (
-    MODULE_ATTRIBUTE,
-    FunctionDescription,
-    GlobalDescription,
-    ModuleDescription,
-    described,
-    described_module,
-    function_description,
-    module_description_of,
-)
+from jaxpr_artifact import descriptions
+from jaxpr_artifact.descriptions import MODULE_ATTRIBUTE, FunctionDescription, GlobalDescription, ModuleDescription
 from jaxpr_artifact.files import ArtifactError, check_seal
 from jaxpr_artifact.header import OF_JAX, Header, Misfit, check_fixed, read_description
 from jaxpr_artifact.program_function import Backend, ProgramFunction
@@ -84,7 +76,7 @@ class IreeProgram:
         if not self.is_module and ATTRIBUTE in self._texts:
             what = "The file is one function, not a module of functions that share state."
             raise ArtifactError(self.path, what, "Load it by `load_iree`, or by `load`.")
-        return module_description_of(self.path, self._texts.get(MODULE_ATTRIBUTE))
+        return descriptions.module_description_of(self.path, self._texts.get(MODULE_ATTRIBUTE))
 
     def backend(
         self, target: str, dtypes: Mapping[str, Sequence[str]], called: str, others: Sequence[Any] = ()
@@ -260,13 +252,13 @@ class IreeFunction(MachineCode, ProgramFunction):
         called = f"{self.header.name}, and the state keeps its values"
         backend = program.backend(self.header.target, dtypes, called)
         state = State(arguments, backend.run(FIRST_STATE, []) if arguments else [])
-        super().__init__(function_description(self.header), backend, MAIN, state, ())
+        super().__init__(descriptions.function_description(self.header), backend, MAIN, state, ())
 
     def __reduce__(self) -> Any:
         raise not_copied(self, self.path)
 
     def __str__(self) -> str:
-        return described(self.header)
+        return descriptions.described(self.header)
 
     def __repr__(self) -> str:
         return f"<{self.header.name}{self.__signature__} loaded from {self.path} by IREE>"
@@ -303,7 +295,7 @@ class IreeModule(MachineCode):
         raise not_copied(self, self.__path)
 
     def __str__(self) -> str:
-        return described_module(self.__description)
+        return descriptions.described_module(self.__description)
 
     def __repr__(self) -> str:
         parts = [f"{x.__name__}{x.__signature__}" for x in vars(self).values() if isinstance(x, IreeModuleFunction)]

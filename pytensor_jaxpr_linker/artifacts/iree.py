@@ -19,18 +19,11 @@ import jax
 from jaxpr_artifact import IreeFunction, load_iree
 from jaxpr_artifact.files import canonical, replacing, seal
 from jaxpr_artifact.iree import ATTRIBUTE, FIRST_STATE, MAIN
+from pytensor_jaxpr_linker.artifacts import writing
 from pytensor_jaxpr_linker.artifacts.mlir.build import ModuleSource, add_description, pure_module
 from pytensor_jaxpr_linker.artifacts.mlir.mlir_module import MlirModule, write_parameter_file
 from pytensor_jaxpr_linker.artifacts.shapes import has_symbols
-from pytensor_jaxpr_linker.artifacts.writing import (
-    Exportable,
-    check_loads,
-    header_of,
-    line_of_names,
-    stored,
-    versions_now,
-    without_source_paths,
-)
+from pytensor_jaxpr_linker.artifacts.writing import Exportable, line_of_names
 from pytensor_jaxpr_linker.base import jax_compat
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import DEAD_CODE, JaxprBuilder
@@ -200,7 +193,7 @@ def write_iree(path: str | os.PathLike, given: Exportable, target: CompileTarget
     line_of = partial(line_of_names, places=given.places)
     with vmfb_file(path, iree_text(given, target_name(target)), target, given.name, line_of) as new:
         if target == "host":
-            check_loads(path, new, load_iree)
+            writing.check_loads(path, new, load_iree)
     return load_iree(path) if target == "host" else None
 
 
@@ -255,22 +248,22 @@ def iree_text(given: Exportable, target: str) -> str:
             f"A program for IREE has fixed lengths, and these are open: {shapes}. Say them by"
             f" dims={{{open_[0].name!r}: ...}} with numbers, or by examples."
         )
-    with jax.enable_x64(True), without_source_paths():
+    with jax.enable_x64(True), writing.without_source_paths():
         jaxpr = jaxpr_with_constants(given)
         lowered = {MAIN: lower_for_iree(jaxpr, given.name, given.places)}
         if given.state:
             b = JaxprBuilder(FIRST_STATE)
             first = b.build([prims.copy(b, b.constant(k.value)) for k in given.state])
             lowered[FIRST_STATE] = jax_compat.lower_to_mlir(first, FIRST_STATE, "cpu")
-    header = header_of(
+    header = writing.header_of(
         given,
         jaxpr.out_avals,
-        state=tuple(stored(k, FIRST_STATE) for k in given.state),
+        state=tuple(writing.stored(k, FIRST_STATE) for k in given.state),
         constants=(),
         constraints=(),
         platforms=(),
         programs={},
-        versions=versions_now(IREE="iree-base-compiler"),
+        versions=writing.versions_now(IREE="iree-base-compiler"),
         target=target,
     )
     name = re.sub(r"[^\w.-]", "_", given.name).rstrip("_")  # as JAX names modules
