@@ -295,6 +295,5 @@ def explain_loaded(loaded: LoadedFunction) -> Explanation:
 
 def passed_values(arrays: Sequence[Any]) -> tuple[model.PassedValue, ...]:
     """Return the arrays of a header with their dtypes and shapes."""
-    shapes = [getattr(a, "symbolic", None) or a.shape for a in arrays]
-    texts = [f"{a.dtype}[{', '.join(map(str, shape))}]" for a, shape in zip(arrays, shapes, strict=True)]
-    return tuple([model.PassedValue(a.name, text) for a, text in zip(arrays, texts, strict=True)])
+    pairs = [(a, getattr(a, "symbolic", None) or a.shape) for a in arrays]
+    return tuple([model.PassedValue(a.name, f"{a.dtype}[{', '.join(map(str, shape))}]") for a, shape in pairs])

@@ -60,11 +60,6 @@ class Watched:
             self.began = monotonic()  # rates of transitions count from now on
         self.draw()
 
-    def text(self, chains: Sequence[int]) -> str:
-        """Return how far some chains are, with details and the time that is left."""
-        counts = f"{self.count(chains)} {self.details(chains, np.inf)}".strip()
-        return ", ".join(filter(None, [counts, self.left(chains)]))
-
     def of_stage(self, chains: Sequence[int]) -> tuple[np.ndarray, int]:
         """Return how many transitions, or steps of its tuning, each chain has made, and the number of all."""
         return (self.tuned[chains], self.tuning) if self.tunes(chains) else (self.done[chains], self.total)
@@ -72,11 +67,6 @@ class Watched:
     def tunes(self, chains: Sequence[int]) -> bool:
         """Return whether some chains make steps before their first transition."""
         return bool(self.tuning) and not self.done[chains].any()
-
-    def count(self, chains: Sequence[int]) -> str:
-        """Return how far the slowest of some chains is, and the number of all transitions, or steps of the tuning."""
-        done, total = self.of_stage(chains)
-        return f"{done.min()}/{total}"
 
     def rate(self, chains: Sequence[int]) -> float:
         """Return how many transitions, or steps of their tuning, some chains make together in a second."""
@@ -105,10 +95,12 @@ class Watched:
         return ", ".join(parts.values())
 
     def line(self, chains: Sequence[int]) -> str:
-        """Return the stage of some chains and how far they are, or for how long they have not begun."""
-        if self.done[chains].any() or self.tuned[chains].any():
-            return f"{self.stage(chains)} {self.text(chains)}"
-        return f"{self.beginning} {clock(monotonic() - self.began)}"
+        """Return the stage of some chains and how far the slowest is, or for how long they have not begun."""
+        if not (self.done[chains].any() or self.tuned[chains].any()):
+            return f"{self.beginning} {clock(monotonic() - self.began)}"
+        done, total = self.of_stage(chains)
+        counts = f"{self.stage(chains)} {done.min()}/{total} {self.details(chains, np.inf)}".strip()
+        return ", ".join(filter(None, [counts, self.left(chains)]))
 
     def stage(self, chains: Sequence[int]) -> str:
         """Return the name of the stage of some chains that have begun."""
@@ -184,7 +176,7 @@ def on_terminal(console: Console, groups: dict[str, list[int]], watched: Watched
                 counts, total = watched.of_stage(chains)
                 task, done = bars.tasks[tasks[name]], int(counts.min())
                 if (done, total) != (task.completed, task.total):
-                    description, count = f"{name} {watched.stage(chains)}", watched.count(chains)
+                    description, count = f"{name} {watched.stage(chains)}", f"{done}/{total}"
                     room = console.width - len(description) - len(count) - bar_width - TIME_WIDTH - len(columns) + 1
                     fields: dict[str, Any] = {
                         "left": watched.left(chains),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -49,12 +49,6 @@ class Layout(NamedTuple):
             name: part.reshape((*vector.shape[:-1], *shape))
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-
-
-def layout_of(model: pm.Model, names: Sequence[str]) -> Layout:
-    """Return where unconstrained variables lie in the flat vector, with the shapes that they have now."""
-    shapes = shapes_of_points(model)
-    return Layout({name: shapes[name] for name in names})
 
 
 def check_steps(model: pm.Model) -> None:
@@ -132,7 +126,8 @@ class LogDensity:
     @cached_property
     def layout(self) -> Layout:
         """Where the unconstrained variables lie in the flat vector."""
-        return layout_of(self.model, self.names)
+        shapes = shapes_of_points(self.model)
+        return Layout({name: shapes[name] for name in self.names})
 
     @property
     def size(self) -> int:

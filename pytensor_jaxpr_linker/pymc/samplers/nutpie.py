@@ -34,9 +34,9 @@ from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
-from pytensor_jaxpr_linker.pymc.functions.density import Layout, layout_of
+from pytensor_jaxpr_linker.pymc.functions.density import Layout
 from pytensor_jaxpr_linker.pymc.functions.graph import model_mode
-from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, point_functions
+from pytensor_jaxpr_linker.pymc.functions.initial import Start, check_starts, point_functions, shapes_of_points
 from pytensor_jaxpr_linker.pymc.kept_models import KEPT_MODELS, KeptModel
 from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.request import Request
@@ -65,8 +65,7 @@ SHORT_CALL = 40e-6
 
 def compiled_density(kept: KeptModel) -> tuple[Callable[[np.ndarray], tuple[float, np.ndarray]], Layout]:
     """Return an XLA program, which is kept, from a flat vector to log density and gradient, and the vector's layout."""
-    names, given = [str(v.name) for v in kept.model.value_vars], kept.data
-    layout = layout_of(kept.model, names)
+    layout, given = Layout(shapes_of_points(kept.model)), kept.data
 
     def value_and_gradient(x: jax.Array, data: Any) -> jax.Array:
         # As one array: each further result takes as long as calling a small program.
@@ -96,7 +95,7 @@ def density_with_host_steps(model: pm.Model) -> tuple[Callable[[np.ndarray], tup
     logp, gradients = value_and_gradient(model.logp(), model.value_vars)
     with model:
         f = pm.compile(model.value_vars, [logp, pt.concatenate([g.ravel() for g in gradients])], mode=model_mode(model))
-    layout = layout_of(model, [str(v.name) for v in model.value_vars])
+    layout = Layout(shapes_of_points(model))
     dtypes = [v.type.dtype for v in model.value_vars]
     in_turn = threading.Lock()
 

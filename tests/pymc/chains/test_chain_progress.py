@@ -66,9 +66,9 @@ def test_how_far_chains_are():
     watched.add([0], stats(1, 15, diverging=True))  # the last chunk has more transitions than are wanted
     watched.add([1], stats(1, 15))
     assert watched.done.tolist() == [40, 15] and watched.diverged.tolist() == [20, 0]
-    text = watched.text([0])
-    assert text.startswith("40/40 20 diverged, step size 0.25, 7.88 gradients a draw, ") and "draws/s" in text
-    assert " left" not in text and " left" in watched.text([1])
+    line = watched.line([0])
+    assert line.startswith("sampling 40/40 20 diverged, step size 0.25, 7.88 gradients a draw, ") and "draws/s" in line
+    assert " left" not in line and " left" in watched.line([1])
 
 
 @pytest.mark.parametrize("method", ["sequential", "vectorized"])
