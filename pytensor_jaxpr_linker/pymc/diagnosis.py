@@ -94,10 +94,10 @@ class Diagnosis:
             return f"{self.summary}\nNothing is wrong that the draws show."
         return "\n".join([self.summary, *(f"- {problem} {remedy}" for problem, remedy in self.findings)])
 
-    def __repr__(self) -> str:
-        return str(self)
+    __repr__ = __str__
 
 
+@np.errstate(all="ignore")  # an element that is constant has no R-hat
 def diagnose(data: xr.DataTree) -> Diagnosis:
     """Say in plain words which problems draws of a posterior have, and what to change.
 
@@ -124,12 +124,6 @@ def diagnose(data: xr.DataTree) -> Diagnosis:
     (a mixture's components), or use sample_smc, which moves between modes.
     """
     check_draws(data)
-    with np.errstate(all="ignore"):  # an element that is constant has no R-hat
-        return findings_of(data)
-
-
-def findings_of(data: xr.DataTree) -> Diagnosis:
-    """Return what `diagnose` finds."""
     posterior, attrs = judged_variables(data["posterior"].to_dataset()), data["posterior"].attrs
     stats = data["sample_stats"].to_dataset() if "sample_stats" in data.children else xr.Dataset()
     chains, draws = posterior.sizes["chain"], posterior.sizes["draw"]

@@ -35,18 +35,9 @@ class Draws(NamedTuple):
 class KeptDraws:
     """Keeps each transition of chains, or every `thinning`-th, in arrays that are allocated once.
 
-    Parameters
-    ----------
-    count
-        How many transitions there will be.
-    thinning
-        Of this many transitions the last one is kept, with the warnings of all of them: without these, skipped
-        divergences would go unseen. Transitions that are too few for one more draw count to the last one.
-
-    Attributes
-    ----------
-    seen, missing
-        How many transitions there were, and how many are to come.
+    Of so many transitions the last one is kept, with the warnings of all of them: without these, skipped divergences
+    would go unseen. Transitions that are too few for one more draw count to the last one. Of `count` transitions in
+    all, `seen` are over and `missing` are to come.
 
     Examples
     --------

@@ -156,7 +156,9 @@ class CutFunction:
     """A function that is cut at its outermost long scans.
 
     Between two calls a state holds the arrays that the later call reads. It is a list that has all of them from the
-    beginning, zeros where nothing is computed yet.
+    beginning, of the types `state_avals`, zeros where nothing is computed yet. The `results` of the function, whose
+    structure is `tree`, come first, right after the last step. The long scans have `steps` steps together; if there are
+    none, `begin` computes everything.
 
     Parameters
     ----------
@@ -166,17 +168,6 @@ class CutFunction:
         Its first argument. Each call takes it anew, so that states hold no copy of it.
     args
         Its other arguments; for `go_on`, their shapes and dtypes do.
-
-    Attributes
-    ----------
-    steps : int
-        How many steps the long scans have together; if there are none, `begin` computes everything.
-    results : int
-        How many arrays the function returns. A state has them first, right after the last step.
-    tree : jax.tree_util.PyTreeDef
-        The structure of the function's results.
-    state_avals : list
-        The types of the arrays of a state.
 
     Examples
     --------

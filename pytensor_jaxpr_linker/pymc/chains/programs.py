@@ -31,16 +31,9 @@ MOST_BYTES, STATISTICS_BYTES = 2**22, 256
 class ChunkLengths:
     """The lengths of the chunks in which chains advance, the same for all chains.
 
-    The first chunk has one transition. Later ones have as many as `CALL_SECONDS` allows.
-
-    Parameters
-    ----------
-    total
-        How many transitions a chain makes.
-    most
-        Of how many a chunk has room.
-    by_time
-        Whether the time decides. Otherwise each chunk but the last one is full: several processes must make the same.
+    The first chunk has one transition. Later ones, which have room for `most`, have as many as `CALL_SECONDS` allows,
+    until a chain has made `total`. Without `by_time` each chunk but the last one is full: several processes must make
+    the same.
 
     Examples
     --------
