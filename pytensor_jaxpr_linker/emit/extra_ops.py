@@ -41,7 +41,7 @@ def emit_FillDiagonal(op, node, b, x, value):
 
 @emits(extra_ops.FillDiagonalOffset)
 def emit_FillDiagonalOffset(op, node, b, x, value, offset):
-    """Write a number where column - row is `offset`."""
+    """Write a number where column - row is `offset`; nowhere for an offset outside, where PyTensor's slice wraps."""
     row, column = axis_indices(b, x.aval.shape)
     return prims.select(b, prims.eq(b, prims.add(b, row, prims.convert(b, offset, "int64")), column), value, x)
 

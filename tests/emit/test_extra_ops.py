@@ -46,6 +46,14 @@ def test_fill_diagonal_offset(shape):
     assert len(region.specializations) == 1
 
 
+@pytest.mark.parametrize("offset", [5, 7, 100, -3, -7])
+def test_an_offset_outside_the_matrix_changes_nothing(offset):
+    """PyTensor's Python code writes one element for 7: docs/notes/upstream/pytensor-fill-diagonal.md."""
+    x, k = pt.dmatrix("x"), pt.lscalar("k")
+    f = pytensor.function([x, k], fill_diagonal_offset(x, 1.0, k), mode="JAXPR")
+    assert not f(np.zeros((3, 5)), offset).any()
+
+
 def test_gradients_of_filled_diagonals():
     x, value = pt.matrix("x"), pt.scalar("value")
     compare_grad([x, value], fill_diagonal(x, value), [X, 2.5])
