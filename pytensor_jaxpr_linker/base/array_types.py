@@ -46,10 +46,7 @@ TRANSPOSED_ROWS = 1024
 
 
 def copy_matrix(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy a matrix, or any other array, into one of the same shape.
-
-    NumPy takes four times as long to transpose 400 MB at once.
-    """
+    """Copy an array into one of the same shape; NumPy takes four times as long to transpose 400 MB at once."""
     if source.ndim != 2 or source.flags.c_contiguous:
         target[...] = source
         return

@@ -20,10 +20,7 @@ class Entered(threading.local):
 
 @contextmanager
 def bound[T](variable: ContextVar[T], value: T) -> Iterator[None]:
-    """Give a context variable a value in a ``with`` block.
-
-    A token would be lost if Ctrl-C came between its making and the `try`.
-    """
+    """Give a context variable a value in a ``with`` block; Ctrl-C could come between a token's making and a `try`."""
     before = variable.get()
     try:
         variable.set(value)
@@ -33,10 +30,7 @@ def bound[T](variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 class NamedContext[T](AbstractContextManager[T, bool | None]):
-    """A context that prints as the call that made it.
-
-    It may be entered several times, also within itself and in several threads.
-    """
+    """A context that prints as the call that made it; it may be entered again, within itself and in other threads."""
 
     def __init__(self, make: Callable[[], Any], call: str):
         self._make, self._call = make, call

@@ -169,10 +169,7 @@ def source_line(node: Apply) -> str:
 
 
 def lines_of(node: Apply) -> tuple[str, str]:
-    """Return the line of the user's program that applies a node's Op, and the line of a library, such as PyMC.
-
-    Each is empty if PyTensor recorded none.
-    """
+    """Return the user's line that applies a node's Op, and a library's, such as PyMC's; each is empty if unknown."""
     pytensors, *others = library_folders()
     of_library = ""
     for frames in traces_of(node):
@@ -218,10 +215,7 @@ GRADIENT = "gradient"
 
 
 def role_of(node: Apply) -> str:
-    """Return the role of a node, if it was noted before the graph was rewritten.
-
-    It is "gradient" for a node that PyTensor's gradient made.
-    """
+    """Return the role noted for a node before rewrites, "gradient" if PyTensor's gradient made it, or nothing."""
     roles = (text for frames in traces_of(node) for filename, _, _, text in frames if filename == ROLE)
     return next(roles, GRADIENT if is_of_gradient(node) else "")
 

@@ -1,7 +1,4 @@
-"""Differences between JAX releases, and parts of JAX that are not public.
-
-No other module of this package imports from ``jax._src`` or asks for a JAX version.
-"""
+"""Differences between JAX releases, and private parts of JAX: no other module asks for a version or ``jax._src``."""
 
 from __future__ import annotations
 
@@ -83,10 +80,7 @@ def equation_context() -> Any:
 
 
 def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
-    """Return the Jaxprs inside an equation: bodies of loops, branches and calls.
-
-    With `platform`, leave out branches for other platforms.
-    """
+    """Return the Jaxprs inside an equation: bodies, calls and branches, of `platform` only if it is given."""
     if platform is not None and (platforms := branches_platforms(eqn)) is not None:
         return [
             next(j for of, j in zip(platforms, eqn.params["branches"], strict=True) if of is None or platform in of)

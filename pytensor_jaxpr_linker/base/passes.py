@@ -1,7 +1,4 @@
-"""Lists of passes, and records of what each pass did.
-
-A pass takes a graph or the equations of a Jaxpr, and returns others that compute the same.
-"""
+"""Lists of passes from a graph, or a Jaxpr's equations, to others that compute the same, and records of the passes."""
 
 from __future__ import annotations
 

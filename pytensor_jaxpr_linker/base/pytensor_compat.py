@@ -37,10 +37,7 @@ INFER_REGISTRIES: list[dict[Any, Any]] = [
 
 
 def accept_as_config_mode(name: str) -> None:
-    """Let ``pytensor.config.mode`` be the name of a registered mode.
-
-    PyTensor has a list of names there, to which nobody can add.
-    """
+    """Let ``pytensor.config.mode``, to whose list of names nobody can add, be the name of a registered mode."""
     option: Any = type(config).__dict__.get("mode")
     apply = getattr(option, "_apply", None)
     if apply is not None and not hasattr(apply, "accepted"):  # a package that is reloaded finds it done
@@ -53,10 +50,7 @@ def accept_as_config_mode(name: str) -> None:
 
 
 def set_rewriter(linker_class: type, rewriter_of: Callable[[GraphRewriter], GraphRewriter]) -> None:
-    """Let modes with a linker of this class rewrite graphs, also graphs inside Ops, by ``rewriter_of(rewriter)``.
-
-    The argument is the rewriter of the mode's query.
-    """
+    """Let ``rewriter_of(rewriter of the query)`` rewrite graphs, also inside Ops, in modes with this linker class."""
 
     def change(optimizer: Any) -> Any:
         optimizer._rewriter = rewriter_of(optimizer._rewriter)

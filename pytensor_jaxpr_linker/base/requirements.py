@@ -1,7 +1,4 @@
-"""The environment: versions of other packages, whether they fit, and the text of a report on them.
-
-It imports none of these packages, so that it works where they are broken.
-"""
+"""The environment: versions, whether they fit, and a report. It imports none of the packages: one may be broken."""
 
 from __future__ import annotations
 

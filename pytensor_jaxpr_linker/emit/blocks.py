@@ -77,10 +77,7 @@ def from_start(bound: Any, n: Any, offset: int) -> tuple[Any, bool]:
 
 
 def make_block(b: JaxprBuilder, shape: Shape, spans: Sequence[Span], symbolic: Iterable[int]) -> Block:
-    """Return the block of some spans.
-
-    If JAX can't decide that a `symbolic` span fits, the program knows at run time where it starts.
-    """
+    """Return the block of some spans; a `symbolic` one that JAX can't decide to fit starts where run time says."""
     box = Block(list(spans), {})
     for axis in symbolic:
         span = spans[axis]

@@ -73,10 +73,7 @@ def emit_Blockwise(op, node, b, inner, *xs):
 
 
 def batch_shape(node: Apply, n: int, xs: tuple[Any, ...]) -> tuple[int, ...]:
-    """Return the broadcast shape of the first `n` axes.
-
-    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
-    """
+    """Return the broadcast shape of `n` axes; a ValueError if lengths differ, or an undeclared 1 meets another."""
     shapes = [(x.shape if isinstance(x, np.ndarray) else x.aval.shape)[:n] for x in xs]
     result = broadcast_shapes(*shapes)
     for variable, shape in zip(node.inputs, shapes, strict=True):

@@ -122,10 +122,7 @@ def emit_cond(
 
 
 def pass_constants(b: JaxprBuilder, children: Sequence[JaxprBuilder], results: Sequence[Sequence[Atom]]) -> list[Atom]:
-    """Make the children's array constants inputs of each of them, and return their atoms in `b`.
-
-    JAX's rules for ``cond`` take branches without constants and with the same inputs.
-    """
+    """Make array constants inputs of all children, as JAX's rules for ``cond`` want, and return their atoms in `b`."""
     shared, columns = [], []
     for i, child in enumerate(children):
         _, used = live_equations(child.eqns, results[i])

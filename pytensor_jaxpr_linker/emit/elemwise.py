@@ -57,10 +57,7 @@ def emit_DimShuffle(op, node, b, x):
 
 
 def broadcast_shape(node: Apply, xs: Sequence[Atom]) -> Shape:
-    """Return the operands' broadcast shape.
-
-    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
-    """
+    """Return the operands' broadcast shape; a ValueError if lengths differ, or an undeclared 1 meets another."""
     shape: Shape = xs[0].aval.shape
     shapes = [x.aval.shape for x in xs]
     if shapes.count(shape) == len(shapes):
@@ -87,10 +84,7 @@ def broadcast_length(node: Apply, axis: int, lengths: Sequence[int]) -> int:
 
 
 def broadcast_operands(b: JaxprBuilder, xs: Sequence[Atom], shape: Shape) -> Sequence[Atom]:
-    """Return operands for an elementwise primitive with a result of `shape`.
-
-    A repeated number stays 0-d: primitives broadcast it.
-    """
+    """Return operands for an elementwise result of `shape`; a repeated number stays 0-d: primitives broadcast it."""
     if not shape:
         return xs
     if shape.count(1) == len(shape):

@@ -133,10 +133,7 @@ def index_vectors(b: JaxprBuilder, node: Apply | None, shape: Shape, arrays: dic
 def known_vectors(
     values: Sequence[np.ndarray], given: Sequence[np.ndarray], axes: Sequence[int], lengths: Shape, common: Shape
 ) -> np.ndarray:
-    """Return the index vectors of known index arrays of axes of these lengths.
-
-    Errors name indices of `given`, the arrays as the user gave them: see `sorted_rows`.
-    """
+    """Return index vectors of known arrays; errors name those of `given`, as the user gave them: see `sorted_rows`."""
     for each in zip(given, axes, lengths, strict=True):
         check_positions(*each)
     columns = [known_positions(*each) for each in zip(values, axes, lengths, strict=True)]

@@ -306,10 +306,7 @@ def softplus(b, x):
 
 
 def without_sign(b, x):
-    """Return the operand of a negation, and other values as they are.
-
-    Both have one absolute value, which softplus of `x` and of ``-x`` share.
-    """
+    """Return the operand of a negation, else the value: softplus of `x` and of ``-x`` share its absolute value."""
     negation = b.definition(x, p.neg_p)
     return x if negation is None else negation.invars[0]
 
@@ -324,8 +321,5 @@ def complex_log1mexp(b, x):
 
 @emits_scalar(psm.Log1mexp, form=values(of_complex=on_branch_cuts(complex_log1mexp), single=True))
 def log1mexp(x: Value) -> Value:
-    """``log(1 - exp(x))`` for negative `x`, by Mächler (2012).
-
-    See https://cran.r-project.org/web/packages/Rmpfr/vignettes/.
-    """
+    """``log(1 - exp(x))`` for x < 0, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))

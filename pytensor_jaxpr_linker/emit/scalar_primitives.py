@@ -161,10 +161,7 @@ def logarithm(b: JaxprBuilder, z: Atom, factor: float) -> Atom:
 
 
 def extremum(primitive: Emit, precedes: Emit) -> Emit:
-    """Return the rule of maximum or minimum.
-
-    Its derivative goes to the first of equal operands; the primitive's goes to both, by halves.
-    """
+    """Return the rule of an extremum; its derivative goes to the first of equals, the primitive's to both by halves."""
 
     of_complex = complex_extremum(precedes)
 

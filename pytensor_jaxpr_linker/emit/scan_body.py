@@ -293,10 +293,7 @@ class LoopBody:
 
 
 def fit(b: JaxprBuilder, x: Atom, aval: Any) -> Atom:
-    """Return `x` in the shape and dtype of a state.
-
-    Raises `CannotEmit` if the shape differs: a carry of an XLA loop keeps its shape.
-    """
+    """Return `x` in the dtype and shape of a state; `CannotEmit` if it has another shape, as a carry keeps its own."""
     shape = x.aval.shape
     if shape != aval.shape:
         if len(shape) > len(aval.shape) or broadcast_shapes(shape, aval.shape) != aval.shape:

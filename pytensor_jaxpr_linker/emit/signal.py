@@ -127,10 +127,7 @@ def emit_convolution(op, node, b, x, kernel, full):
 
 
 def is_longer(k: int, n: int) -> bool:
-    """Return whether the kernel has more elements, `k`, than the signal, `n`.
-
-    If one number is symbolic, the other is taken for the smaller.
-    """
+    """Return whether the kernel has more elements, `k`, than the signal, `n`; a symbolic number is the larger."""
     if type(k) is type(n) is int:
         return k > n
     if type(k) is type(n):

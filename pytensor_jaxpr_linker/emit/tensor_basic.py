@@ -166,10 +166,7 @@ def diagonal(b: JaxprBuilder, x: Atom, k: int = 0) -> Atom:
 
 
 def symbolic_diagonal(b: JaxprBuilder, x: Atom, row: int, column: int, length: int) -> Atom:
-    """Emit diagonals of a symbolic length, from a row and a column on: the sum of each row without its other elements.
-
-    A gather would need to know that the matrix has an element.
-    """
+    """Emit diagonals of a symbolic length from a row and a column on, as sums of masked rows: some may be empty."""
     *batch, _, _ = x.aval.shape
     first, second = (prims.iota(b, "int64", x.aval.shape, len(batch) + i) for i in (0, 1))
     is_on = prims.eq(b, prims.add(b, first, b.constant(column - row, "int64")), second)
@@ -202,10 +199,7 @@ def emit_PermuteRowElements(op, node, b, x, order):
 
 
 def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
-    """Return the shape of permuted rows.
-
-    Raises a ValueError if lengths differ, or a 1 that is not declared broadcastable meets another length.
-    """
+    """Return the shape of permuted rows; a ValueError if lengths differ, or an undeclared 1 meets another."""
     declared = [v.type.shape for v in node.inputs]
     for n, m, *static in zip(x[:-1], y[:-1], *(s[:-1] for s in declared), strict=True):
         if n != m and (1 not in (n, m) or static[0 if n == 1 else 1] != 1):

@@ -28,10 +28,7 @@ _logged: set[type] = set()
 
 
 def leaf_rule(node: Apply) -> Rule | None:
-    """Return the rule that traces an Op's JAX function.
-
-    Returns None if only PyTensor registered one, or the Op runs on the host by choice.
-    """
+    """Return the rule that traces a third party's JAX function, or None, also for an Op on the host by choice."""
     if host_reason(node.op) is not None:
         return None
     return LEAF_RULE if third_party_function(node.op) is not None else None

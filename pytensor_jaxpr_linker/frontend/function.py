@@ -244,10 +244,7 @@ OLD_MODULES = {
 
 
 def register(mode: Mode) -> None:
-    """Register the linker ``"jaxpr"``, its functions, `mode` as ``"JAXPR"``, the rewrites and the constructors.
-
-    A package that is reloaded registers none of them again.
-    """
+    """Register the linker "jaxpr", its functions, `mode` as "JAXPR", rewrites and constructors; a reload adds none."""
     show_logs(os.environ.get(LOGS_VARIABLE, ""))
     if "jaxpr" not in predefined_linkers:
         register_linker("jaxpr", JaxprLinker())

@@ -134,10 +134,7 @@ class EqualParts(MergeFeature):
 
 
 def signature_of(constant: AtomicVariable) -> Any:
-    """Return a value that equal constants have.
-
-    PyTensor tells arrays apart by their sums. The sum of an array without NaN and infinity is computed at once.
-    """
+    """Return a value that equal constants have: PyTensor's, with the sum of finite numbers computed at once."""
     signature: Any = constant.merge_signature()
     if type(signature) is TensorConstantSignature:
         data = signature[1]

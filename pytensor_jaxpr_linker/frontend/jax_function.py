@@ -120,11 +120,7 @@ def check_shape(variable: Variable, shape: tuple) -> None:
 
 
 def as_argument(variable: Variable, value: Any, key_count: int = 1) -> Any:
-    """Return an argument as an array.
-
-    A Python number or sequence gets the declared dtype, a typed key becomes its data, a generator gives `key_count`
-    keys.
-    """
+    """Return an argument as an array: numbers in the declared dtype, a key's data, `key_count` keys of a generator."""
     if isinstance(value, jax.Array):
         return jax.random.key_data(value) if is_typed_key(value) else value
     if isinstance(value, np.random.Generator):

@@ -176,10 +176,7 @@ class Pullbacks:
     def __call__(
         self, values: Sequence[Any], wrt: Sequence[int], cotangents: Sequence[Any], gradient: dict[int, Any] | None
     ) -> dict[int, Any]:
-        """Return the cotangents of the inputs at the positions `wrt` that are not zero.
-
-        `results_and_gradient` returned the gradient.
-        """
+        """Return the cotangents of the inputs at `wrt` that are not zero; `gradient` is of `results_and_gradient`."""
         # The check code, which may follow the outputs, has no derivative.
         outputs = zip(self._original.outputs, cotangents, strict=False)
         of = tuple(i for i, (v, ct) in enumerate(outputs) if is_inexact(v) and type(ct) is not SymbolicZero)
@@ -279,10 +276,7 @@ def is_inexact(variable: Variable) -> bool:
 
 
 def the_number(outputs: Sequence[Variable]) -> int | None:
-    """Return the position of the only output with a derivative if it is a real number with a linear pullback.
-
-    Then the pullback is the product of cotangent and gradient.
-    """
+    """Return the place of the only inexact output if it is a number with the pullback cotangent times gradient."""
     inexact = [i for i, v in enumerate(outputs) if is_inexact(v)]
     if len(inexact) != 1:
         return None

@@ -147,10 +147,7 @@ class InTurn:
 
 
 class Attempts:
-    """The attempts to rewrite the nodes with an Op.
-
-    The hash of an Op takes as long as a rewrite, so Ops, and rewriters, are told apart by identity.
-    """
+    """The attempts to rewrite nodes, by the identity of their Op: its hash takes as long as a rewrite."""
 
     def __init__(self, tracker: basic.OpToRewriterTracker):
         self.tracker = tracker
@@ -233,10 +230,7 @@ class Equilibrium(basic.EquilibriumGraphRewriter):
 
 
 class Rounds:
-    """The rounds of one `Equilibrium.apply`.
-
-    A rewrite that left a node, or the graph, as it was is not tried on it again while the graph is the same.
-    """
+    """The rounds of one `Equilibrium.apply`; a rewrite that changed nothing waits until the graph has changed."""
 
     def __init__(self, rewriter: Equilibrium, fgraph: FunctionGraph, outputs: Sequence[Any], events: GraphEvents):
         self.rewriter, self.fgraph, self.outputs, self.events = rewriter, fgraph, outputs, events

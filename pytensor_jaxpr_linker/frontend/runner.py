@@ -136,10 +136,7 @@ class Runner:
         return [self.program]
 
     def host_call(self, args: list, column_major: Collection[int]) -> list:
-        """Run the whole graph by PyTensor's own Python implementations.
-
-        The arguments at the positions `column_major` are the transposes of matrices.
-        """
+        """Run all by PyTensor's own Python implementations; arguments at `column_major` are transposes of matrices."""
         if self._on_host is None:
             inputs, outputs, nodes = self._in_rows
             results = [v for v in dict.fromkeys(outputs) if v.owner is not None]

@@ -103,10 +103,7 @@ def sharding_of(names: tuple[str, ...], sizes: tuple[int, ...], spec: tuple) -> 
 
 
 def adopt(container: Container, name: str) -> SharedContainer:
-    """Turn the container of a shared array into a `SharedContainer`.
-
-    It stays the same object with the same cell: functions that were compiled before hold both.
-    """
+    """Turn a container into a `SharedContainer`: the same object and cell, which functions compiled before hold."""
     if not isinstance(container, SharedContainer):
         container.__class__ = SharedContainer
         container.type = SharedTensorType(container.type, name)

@@ -151,10 +151,7 @@ def with_roles(model: Any) -> Variable:
 
 
 def term_roles(logp: Any, random_variables: Mapping[str, Variable]) -> dict[Variable, Role]:
-    """Return the roles of the variables that only one term of a model's log density needs.
-
-    `random_variables` are named by their values.
-    """
+    """Return the roles of variables that only one term of a log density needs; values name `random_variables`."""
     sums = [logp] if logp.owner is None or not isinstance(logp.owner.op, Elemwise) else logp.owner.inputs
     found: dict[Apply, Role] = {}
     for i, term in enumerate(sums):

@@ -46,10 +46,7 @@ type Axes = Mapping[Variable, int]
 
 
 def sort_rows(graph: Graph, find_rule: FindRule) -> Graph:
-    """Sort rows by the groups that their values are added to or read from.
-
-    Only rows are sorted whose order nothing but sums and conditions of all rows sees.
-    """
+    """Sort rows by group where nothing but sums and conditions of all rows sees their order."""
     starts = [node for node in graph.nodes if is_by_group(node, find_rule)]
     in_order: dict[Apply, dict[Variable, Variable]] = {}
     seen: set[Apply] = set()
@@ -76,10 +73,7 @@ def is_by_group(node: Apply, find_rule: FindRule) -> bool:
 
 
 def rows_with(start: Apply, graph: Graph) -> dict[Apply, Axes] | None:
-    """Return the nodes that compute with the rows that a node reads, each with the axes of its variables.
-
-    Return None if the order of the rows matters to a node.
-    """
+    """Return the nodes that compute with the rows that `start` reads, and their axes; None if the order matters."""
     axes: dict[Variable, int] = {}
     found: dict[Apply, Axes] = {}
     waiting = deque([start])
@@ -184,10 +178,7 @@ AXES_OF: Table[Callable[[Apply, Axes], Axes | None]] = Table(
 
 
 def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, Variable]]:
-    """Return the sorted constants of nodes that compute row by row, by node and by the constants that they replace.
-
-    The result is empty if the constants are too large.
-    """
+    """Return the sorted constants of nodes that compute row by row, by node and constant; empty if too large."""
     indices = dict.fromkeys(node.inputs[-1] for node in found if type(node.op) in BY_GROUP)
     groups = [v.data for v in indices if isinstance(v, Constant)]
     constants = {v: axis for axes in found.values() for v, axis in axes.items() if isinstance(v, Constant)}
@@ -199,10 +190,7 @@ def sorted_constants(found: Mapping[Apply, Axes]) -> dict[Apply, dict[Variable, 
 
 
 def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the order that puts rows by group, in parts if the groups are long. The index with most groups goes first.
-
-    Integers of 16 bits are sorted in a fifth of the time.
-    """
+    """Return the order of rows by group, the index with most groups first; 16 bits sort in a fifth of the time."""
     order = np.arange(len(groups[0]))
     for index in sorted(groups, key=np.max):
         short = index.astype("uint16") if index.max() < 2**16 else index
@@ -211,10 +199,7 @@ def order_of_rows(groups: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def in_parts(order: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return sorted rows in eight parts, which are in eight parts themselves.
-
-    In these, groups take turns, so that an addition need not wait for the one before it.
-    """
+    """Return sorted rows in eight parts of eight parts, in which groups take turns: no addition waits for another."""
     count = len(order) // STACKED
     blocks = order[: count * STACKED].reshape(count, STACKED)
     count //= STACKED
@@ -358,10 +343,7 @@ def lay_inputs(graph: Graph, find_rule: FindRule, candidates: Sequence[int]) -> 
 
 
 def transpose_of(shared: Any) -> Any:
-    """Return a shared variable that stands for the transpose of another one.
-
-    It holds no value: the function that takes it looks into the other one.
-    """
+    """Return a shared variable that stands for the transpose of another one, in which functions look for the value."""
     type_ = shared.type.clone(shape=shared.type.shape[::-1])
     container = Container(type_, [None])
     return type(shared)(type=type_, value=None, strict=None, container=container, name=f"{shared.name or 'matrix'}.T")

@@ -144,10 +144,7 @@ def is_symbolic(value: Any) -> bool:
 
 
 def symbolic_results(node: Apply, operands: Sequence[Any], values: Mapping[Variable, Any]) -> list[Any]:
-    """Return the values of the outputs of a node with symbolic operands; `AT_RUN_TIME` if only the program can.
-
-    `values` has the values of the variables before it.
-    """
+    """Return the values of a node with symbolic operands, or `AT_RUN_TIME`; `values` has the variables before it."""
     if any(x is AT_RUN_TIME for x in operands) or any(v.type.dtype[0] not in "biu" for v in node.outputs):
         return [AT_RUN_TIME] * len(node.outputs)
     if isinstance(node.op, SliceBounds):

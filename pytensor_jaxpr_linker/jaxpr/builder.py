@@ -1,7 +1,4 @@
-"""`JaxprBuilder`: collects Jaxpr equations at one insertion point.
-
-The vocabulary and the size follow the builders in JAX's ``autodidax`` and MLIR's ``OpBuilder``.
-"""
+"""`JaxprBuilder`: collects equations at one insertion point, as the builders in JAX's ``autodidax`` and MLIR do."""
 
 from __future__ import annotations
 
@@ -223,10 +220,7 @@ class JaxprBuilder:
             self.at_names_of(eqn)
 
     def ending_in(self, outvars: Sequence[Var]) -> list[JaxprEqn]:
-        """Return the equations since `restart`. The last one now defines `outvars`.
-
-        A pass puts them in the place of the equation that defined `outvars` before.
-        """
+        """Return the equations since `restart`, of which the last now defines `outvars` in place of another one."""
         *before, last = self.eqns
         last = last.replace(outvars=list(outvars))
         self._definitions.update(dict.fromkeys(last.outvars, last))
@@ -271,10 +265,7 @@ class JaxprBuilder:
         return results
 
     def copy(self, eqn: JaxprEqn, env: dict[Any, Atom]) -> None:
-        """Add an equation without effects of another Jaxpr, under its names there.
-
-        `env` maps variables of the other Jaxpr to atoms of this builder, and gets the results.
-        """
+        """Add an equation without effects of another Jaxpr; `env` maps its variables to atoms, and gets the results."""
         atoms: list[Atom] = eqn.invars
         operands = [env[x] if type(x) is Var else self.constant(x.val, x.aval.dtype) for x in atoms]
         self._source_info = eqn.source_info

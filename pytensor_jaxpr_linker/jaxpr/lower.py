@@ -84,10 +84,7 @@ def lower_region(
 
 
 def convert_input(b: JaxprBuilder, variable: Variable, atom: Atom) -> Atom:
-    """Return an input in the dtype that the graph declares.
-
-    Counts that an update has stored stay wide, see `graph.decompose`.
-    """
+    """Return an input in its declared dtype; counts that an update has stored stay wide, see `graph.decompose`."""
     dtype = getattr(variable.type, "dtype", None)
     if dtype is None or (isinstance(variable, SharedVariable) and atom.aval.dtype == wide_dtype(dtype)):
         return atom
@@ -117,10 +114,7 @@ def lower_into(
 
 
 class Environment(dict):
-    """Maps variables to their atoms.
-
-    A value that is known when the region is specialized becomes a constant where it is read.
-    """
+    """Maps variables to their atoms; a value known at specialization becomes a constant where it is read."""
 
     def __init__(self, b: JaxprBuilder, static: Mapping[Variable, Any]):
         self._builder = b
@@ -146,10 +140,7 @@ class Environment(dict):
 
 
 def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -> dict[Variable, Atom]:
-    """Return the keys that generators of a region have in the streams of their ancestors.
-
-    A single key, as callers of a JAX function pass, has no stream: rules split it.
-    """
+    """Return the keys of a region's generators in their ancestors' streams; rules split a caller's single key."""
     keys = {}
     for variable, (generator, draws) in generators_read(region.inputs, region.draws).items():
         if generator in env:

@@ -66,10 +66,7 @@ def last_rows(b: JaxprBuilder, x: Atom, count: int) -> Atom:
 
 
 def is_backwards(b: JaxprBuilder, rows: Sequence[Atom]) -> bool:
-    """Return whether most elements that a loop reads are reversed, as in PyTensor's gradients.
-
-    Then the loop should run backwards.
-    """
+    """Return whether a loop should run backwards: most elements that it reads are reversed, as in gradients."""
     flipped = [x for x in rows if (eqn := b.definition(x, primitives.rev_p)) and eqn.params["dimensions"] == (0,)]
     return sum(row_size(x) for x in flipped) > sum(map(row_size, rows)) / 2
 

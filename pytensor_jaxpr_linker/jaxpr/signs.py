@@ -35,10 +35,7 @@ DEEPEST = 32
 
 
 def is_never_negative(b: JaxprBuilder, x: Atom, depth: int = DEEPEST) -> bool:
-    """Return whether it is proved that every element of a value is NaN or has no sign.
-
-    It is not below zero, and not -0.0, which has a negative inverse.
-    """
+    """Return whether it is proved that each element is NaN or has no sign, as -0.0 has, and its negative inverse."""
     value = b.known(x)
     if value is not None:
         return value.dtype.kind in "fiub" and not np.signbit(value.astype("float64")).any()

@@ -83,11 +83,7 @@ class Plan(NamedTuple):
         return not self.breaks and len(self.batches) == 1 and [r.inputs for r in self.regions] == [self.inputs]
 
     def single_region(self) -> Region:
-        """Return the region that is the graph.
-
-        Several batches are a `GraphBreakError`, which lists every break; an input or output that is not an array is a
-        TypeError.
-        """
+        """Return the region that is the graph, or raise a GraphBreakError with all breaks, or a TypeError."""
         if self.breaks:
             raise GraphBreakError(self.breaks)
         if not self.is_one_program:
@@ -153,10 +149,7 @@ def taken_by(nodes: Sequence[Apply]) -> list[Variable]:
 
 
 def node_names(node: Apply, op_names: dict[int, tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the name stack of a node's equations: its Op, and the user's name of its output.
-
-    `op_names` keeps the name stack of nodes without a name, by the id of their Op.
-    """
+    """Return the name stack of a node: its Op, and the user's name of its output; `op_names` keeps it by Op."""
     names = op_names.get(identity(node.op))
     if names is None:
         names = op_names[identity(node.op)] = (str(node.op).replace("/", "|"),)
@@ -197,10 +190,7 @@ def find_large_constants(read: Iterable[tuple[Constant, Apply]]) -> LargeConstan
 
 
 def reads_elements(node: Apply, constant: Constant) -> bool:
-    """Return whether a node reads a constant element by element, so that XLA converts elements where it reads them.
-
-    A product would need a converted array.
-    """
+    """Return whether a node reads a constant elementwise, so XLA converts it there; a product would need a copy."""
     if isinstance(node.op, AdvancedSubtensor):
         return constant is not node.inputs[0]
     if isinstance(node.op, AdvancedIncSubtensor):

@@ -127,10 +127,7 @@ def bucket(n: int) -> int:
 
 
 def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
-    """Pad an array to `n` elements along an axis. New elements repeat the first.
-
-    A repeated element adds no failed check, no index out of bounds and no invalid value.
-    """
+    """Pad an axis to `n` elements by repeating the first, which adds no failed check and no invalid value."""
     lead = (slice(None),) * axis
     padded = np.empty((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype)
     padded[(*lead, slice(x.shape[axis]))] = x
@@ -139,10 +136,7 @@ def pad_axis(x: np.ndarray, axis: int, n: int) -> np.ndarray:
 
 
 def find_groups(inputs: Sequence[Variable], shapes: Sequence[Mapping[Variable, tuple[int, ...]]]) -> list[Group]:
-    """Return the axes of inputs whose lengths differ between `shapes`, or whose longest length is marked.
-
-    Axes whose lengths were always equal are one group.
-    """
+    """Return the axes of inputs whose lengths differ, or are marked; axes with always equal lengths are one group."""
     groups: dict[tuple, Group] = {}
     for i, v in enumerate(inputs):
         if is_tensor(v.type):

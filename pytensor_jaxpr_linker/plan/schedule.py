@@ -70,11 +70,7 @@ class Schedule(NamedTuple):
 def schedule(
     inputs: Sequence[Variable], nodes: Sequence[Apply], on_host: Collection[Apply], static: StaticPositions
 ) -> Schedule:
-    """Return the schedule with the fewest batches.
-
-    `nodes` are in topological order. `static` has the positions of the static operands of the nodes that are not
-    `on_host`.
-    """
+    """Return the schedule with the fewest batches, for `nodes` in topological order; `static` is for device nodes."""
     traits, further = traits_of_nodes(inputs, nodes, on_host, static)
     arrivals: dict[Variable, Arrival] = {v: (0, 0, 0 if may_be_static(v) else NEVER, 0) for v in inputs}
 

@@ -71,10 +71,7 @@ ALIGNMENT = 64
 
 
 def own_copy(value: np.ndarray, device: jax.Device | None) -> jax.Array:
-    """Copy an array to a device, or to JAX's default device, into memory of XLA's.
-
-    `jax.Array.copy` would do, but compiles a program, which takes 5 to 10 ms.
-    """
+    """Copy an array to a device, by default JAX's, into XLA's memory; `jax.Array.copy` compiles, for 5 to 10 ms."""
     memory = np.empty(value.nbytes + 2 * ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT + value.dtype.itemsize
     copied = memory[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
@@ -261,10 +258,7 @@ def shares_memory(array: jax.Array) -> bool:
 
 
 def mirror(array: jax.Array, is_column_major: bool = False) -> np.ndarray:
-    """Return a NumPy array that mirrors `array`, or its transpose: programs read writes to it.
-
-    The array is on the CPU, and nobody else holds it.
-    """
+    """Return a NumPy mirror, whose writes programs read, of a CPU array that nobody else holds, or its transpose."""
     return np.asarray(DeviceBuffer(array, None, is_column_major)) if array.size else np.array(array)
 
 
@@ -275,10 +269,7 @@ def buffer_of(host: Any) -> DeviceBuffer | None:
 
 
 def upload(value: np.ndarray, device: jax.Device | None = None, is_column_major: bool = False) -> np.ndarray:
-    """Copy an array to a device, or JAX's default device, and return its mirror.
-
-    With `is_column_major` the copy is the transpose of a matrix.
-    """
+    """Copy an array, or if `is_column_major` its transpose, to a device, by default JAX's, and return its mirror."""
     laid = value.T if is_column_major else value
     array = own_copy(laid, device)
     is_mirrored = shares_memory(array) or not array.size

@@ -1,7 +1,4 @@
-"""The plan of a graph with the registered rules, and regions as XLA programs.
-
-A region has a program for each combination of input shapes and static values.
-"""
+"""The plan of a graph by the registered rules, and regions as XLA programs, one for each shapes and static values."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Decompositions of matrices.
-
-On the CPU they call LAPACK, as PyTensor does, so signs and phases agree, except for `Eigh` with its default driver.
-"""
+"""Decompositions of matrices: on CPUs by LAPACK, so signs and phases are PyTensor's, except for `Eigh`'s default."""
 
 from __future__ import annotations
 
@@ -212,10 +209,7 @@ def emit_Eig(op, node, b, x):
 
 
 def of_finite(b: JaxprBuilder, decompose: Callable[..., Sequence[Atom]], x: Atom) -> list[Atom]:
-    """Emit a decomposition, NaN where `x` is not finite.
-
-    On such a matrix LAPACK might iterate forever, and the library of a GPU fails with an error of the whole program.
-    """
+    """Emit a decomposition, NaN where `x` is not finite: LAPACK may iterate forever there, and a GPU's library fail."""
     finite = matrices.finite_matrices(b, x)
     results = decompose(b, matrices.where_matrices(b, finite, x, 0))
     return [matrices.where_matrices(b, finite, y, np.nan) for y in results]
@@ -232,8 +226,5 @@ def emit_Schur(op, node, b, x):
 
 
 def finite_schur(b: JaxprBuilder, x: Atom) -> list[Atom]:
-    """Emit the Schur form and vectors, NaN where `x` is not finite.
-
-    JAX has them on CPUs only. Elsewhere loops find them, to some n eps times the norm of `x`.
-    """
+    """Emit the Schur form and vectors, NaN where `x` is not finite; off CPUs loops find them, to some n eps."""
     return of_finite(b, lambda b, x: emit_by_platform(b, prims.schur, [x], ON_CPU), x)

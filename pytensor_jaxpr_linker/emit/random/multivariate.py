@@ -142,10 +142,7 @@ def check_multinomial(b: JaxprBuilder, node: Apply, n: Atom, p: Atom) -> None:
 
 
 def refuse_one_fraction(node: Apply) -> str | None:
-    """Return the reason to refuse a node: NumPy takes no array of fractions.
-
-    PyTensor passes the fractions of a batch one by one.
-    """
+    """Return why a node is refused: NumPy takes no array of fractions, and PyTensor passes a batch one by one."""
     n, p = node.inputs[2:]
     return refuse_fractions(0)(node) if n.type.ndim == 0 and p.type.ndim == 1 else None
 
@@ -238,10 +235,7 @@ def check_car(b: JaxprBuilder, node: Apply, mean: Atom, w: Atom, alpha: Atom, ta
 
 @emits_draws(f"{MODULE}.CARRV", check_car, form=general)
 def sample_car(b, key, shape, dtype, mean, w, alpha, tau, is_valid):
-    """Normal variables, solved by the dense factor of the precision.
-
-    Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001.
-    """
+    """Normal variables, solved by the factor: Rue, *Fast Sampling of Gaussian Markov Random Fields*, 2001."""
     factor = numpy_astype(b, precision_factor(b, w, alpha, tau), dtype)
     n = factor.aval.shape[-1]
     z = standard_normal(b, key, (math.prod(shape), n), dtype)

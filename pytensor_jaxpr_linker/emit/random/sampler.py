@@ -154,10 +154,7 @@ def general(function: Sampler) -> Sampler:
 
 
 def draws_shape(op: RandomVariable, size: Sequence[int] | None, params: Sequence[Atom]) -> Shape:
-    """Return the shape of independent draws: `size`, or the parameters' broadcast shape.
-
-    Raises a ValueError if the parameters don't fit `size`.
-    """
+    """Return the shape of independent draws: `size`, which the parameters must fit, or their broadcast shape."""
     pairs = zip((np.shape(x) if is_static_operand(x) else x.aval.shape for x in params), op.ndims_params, strict=True)
     shapes = [shape[: len(shape) - n] for shape, n in pairs]
     shape = lax.broadcast_shapes((), *shapes)

@@ -71,10 +71,7 @@ def log_binomial(k: Value, n: Value, p: Value) -> Value:
 
 
 def log_hypergeometric(k: Value, rare: Value, total: Value, drawn: Value) -> Value:
-    """Emit the logarithm of the probability of `k` rare ones of `total` among `drawn`.
-
-    Terms that do not depend on `k` are left out.
-    """
+    """Emit the log-probability of `k` rare ones of `total` among `drawn`, without terms that do not depend on `k`."""
     chance = drawn / maximum(total, 1.0)
     return log_binomial(k, rare, chance) + log_binomial(drawn - k, total - rare, chance)
 

@@ -83,19 +83,13 @@ def evaluated(formula: Formula, single: bool) -> Emit:
 
 
 def has_short_rows(shape: Shape) -> bool:
-    """Return whether XLA's loop over the last axis of an array is too short for vectors.
-
-    `gammaln` takes 20 ns for each of 40 x 5 numbers, 14 ns for each of 200.
-    """
+    """Return whether rows are too short for XLA's vectors: `gammaln` takes 20 ns a number in 40 x 5, 14 in 200."""
     is_known = all(type(n) is int for n in shape)
     return is_known and len(shape) > 1 and shape[-1] <= SHORT_ROW < math.prod(shape)
 
 
 def with_pullback(rule: Emit) -> Emit:
-    """Make a scalar rule differentiate by the Op's own `pullback`.
-
-    Operands take the Op's dtype, unless the Op declares them discrete.
-    """
+    """Make a scalar rule differentiate by the Op's own `pullback`; all but discrete operands take the Op's dtype."""
 
     @wraps(rule)
     def wrapped(op: ps.ScalarOp, b: JaxprBuilder, dtype: np.dtype, *xs: Atom) -> Atom:

@@ -124,10 +124,7 @@ def erfcinv(x: Value) -> Value:
 
 @emits_scalar(psm.NdtriExp, form=values(single=True))
 def ndtri_exp(x: Value) -> Value:
-    """The normal quantile of ``exp(x)``.
-
-    Near the median, where it changes its sign, ``2 * exp(x) - 1`` is ``expm1(x + log(2))``.
-    """
+    """The normal quantile of ``exp(x)``; near the median ``2 * exp(x) - 1`` is ``expm1(x + log(2))``."""
     log_2, rest = split(LOG_2, x.dtype)
     low = x < np.log(0.25)
     upper = maximum(x, np.log(0.5))

@@ -157,10 +157,7 @@ def gamma(x: Value) -> Value:
 
 @emits_scalar(psm.GammaLn, form=values(single=True))
 def gammaln(x: Value) -> Value:
-    """The logarithm of the absolute value of the gamma function.
-
-    Next to zeros at negative x the error is absolute, like digamma's: some units in the last place of the terms.
-    """
+    """The logarithm of ``abs(gamma(x))``; next to zeros at x < 0 the error is absolute, some ulp of the terms."""
     positive = lgamma_of_positive(where(x < 0, 1 - x, x))
     reflected = -log(abs(sin_pi(x)) * (1 / np.pi)) - positive
     pole = (x <= 0) & (x == floor(x))

@@ -127,10 +127,7 @@ def stirling_slope(x: Value, y: Value) -> Value:
 
 
 def complement_series(a: Value, b: Value, x: Value, active: Value) -> Value:
-    """Return 1 - I for a < 1, x < 0.3 and b x < 1, where I is close to 1.
-
-    DLMF 8.17.7 without its first term, which is 1 there.
-    """
+    """Return 1 - I for a < 1, x < 0.3 and b x < 1, where I is near 1: DLMF 8.17.7 without its first term, 1."""
 
     def step(n, states, fixed):
         (total, term), (a, b, x) = states, fixed

@@ -102,10 +102,7 @@ def upper_series(a: Value, x: Value) -> Value:
 
 @cache
 def temme_coefficients() -> list[list[float]]:
-    """Return the coefficients of eta's powers in ``c_k(eta)`` by exact recurrences, without negligible ones.
-
-    See DLMF 8.12.8.
-    """
+    """Return the coefficients of eta in ``c_k(eta)`` (DLMF 8.12.8) by exact recurrences, without negligible ones."""
     orders, degree = 8, 16
     count = degree + 2 * orders
     # mu in powers of eta: both sides of (1 + mu) eta = mu dmu/deta.

@@ -121,10 +121,7 @@ def written_slices(candidates: Sequence[Apply]) -> Iterator[Apply]:
 
 
 class Rewriter:
-    """Replaces the variables of a graph, node by node, by other variables or by lanes.
-
-    `times` and `writers` are explained at `GraphSelections`.
-    """
+    """Replaces variables node by node, by others or by lanes; `GraphSelections` explains `times` and `writers`."""
 
     def __init__(self, times: facts.Times, find_rule: FindRule, writers: Iterable[Apply] = ()):
         self.selections, self._find_rule = GraphSelections(times, writers), find_rule

@@ -154,20 +154,14 @@ def given_pattern(op: Any) -> Any:
 
 @once
 def names_of(cls: type) -> tuple[str, ...] | None:
-    """Return the names of the attributes that PyTensor compares for values of a class, if it compares attributes.
-
-    It merges nodes with equal Ops, so these determine an Op.
-    """
+    """Return the names of the attributes that PyTensor compares, and that so determine an Op, if it compares any."""
     derives = cls.__eq__.__qualname__ == "MetaType.__new__.<locals>.__eq__"
     return OWN_NAMES.get(cls) or (cls.__props__ if derives else None)  # type: ignore[attr-defined]
 
 
 @once
 def is_plain(cls: type) -> bool:
-    """Return whether the values of a class consist of their attributes: all of its bases are written in Python.
-
-    Parts of a graph consist of more.
-    """
+    """Return whether values consist of their attributes: all bases are in Python, and none is a part of a graph."""
     return all(
         c not in (Variable, Apply, Scratchpad)
         and (c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing"))

@@ -101,10 +101,7 @@ def registered(in_folder: bool) -> str:
 
 
 def foreign_rewrites() -> list[tuple[str, Any]]:
-    """Return the registered rewrites that are neither PyTensor's nor PyMC's, by tag.
-
-    The rewrites that PyTensor imports when it needs them are its own.
-    """
+    """Return the registered rewrites, by tag, of neither PyTensor, which imports some when needed, nor PyMC."""
     tagged = ((tag, r) for db in databases_below(optdb) for tag, found in db.__db__.items() for r in found)
     return [(tag, r) for tag, r in tagged if is_foreign(r)]
 

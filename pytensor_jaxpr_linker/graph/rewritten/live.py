@@ -36,10 +36,7 @@ OF_CLASSES = frozenset({"__dict__", "__weakref__", "__doc__", "__annotations__",
 
 
 class LiveDescriptions(describe.Descriptions):
-    """Describes values as they are now, for this process.
-
-    A text holds as long as the descriptions live: they keep the values that it tells by identity.
-    """
+    """Describes values for this process, as long as it lives: it keeps the values that it tells by identity."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -127,10 +127,7 @@ FORGOTTEN: dict[str, Any] = {"_lop_op_cache": {}, "_rop_op_cache": None}
 
 
 class Pickler(pickle.Pickler):
-    """Pickles without the parts of others.
-
-    Variables inside Ops have the tags of an equal variable that was made first, by anybody.
-    """
+    """Pickles without others' parts: variables inside Ops have the tags of an equal variable that was made first."""
 
     def reducer_override(self, value: Any) -> Any:
         """Return an empty tag for a tag, and an Op without its caches."""

@@ -236,10 +236,7 @@ def elements(x: Matrix, rows: Tensor, cols: Tensor) -> Tensor:
 
 
 def sorted_places(x: Matrix) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the order of entries by place.
-
-    Then, in this order, for each entry the first entry at its place, and whether it is the first itself.
-    """
+    """Return the order of entries by place; then, for each in it, the first entry there, and whether it is that."""
     places = place_of(x.rows, x.cols, x.shape[1])
     order = fold(pt.argsort(places, kind="stable"))
     places = fold(take_at(places, order))

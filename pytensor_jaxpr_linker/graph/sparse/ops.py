@@ -136,10 +136,7 @@ class TakeAt(ArrayOp):
 
 
 class SumAt(ArrayOp):
-    """An array of sums: `count` index vectors say to which place of it each element is added.
-
-    An element whose place is outside of the array is left out.
-    """
+    """An array of sums: `count` index vectors say where each element is added; elements outside are left out."""
 
     __props__ = ("count",)
 
@@ -186,10 +183,7 @@ class CheckLength(ArrayOp):
 
 
 class ListDot(ArrayOp):
-    """The product of a matrix, given by a list of entries in any order, with a dense vector or matrix.
-
-    An entry whose row is past the last is left out.
-    """
+    """The product of entries, listed in any order, with a dense array; a row past the last means no entry."""
 
     def types(self, data: Variable, rows: Variable, cols: Variable, y: Any, n: Variable) -> Sequence[Type]:
         """Take data, rows and columns of entries, the dense array, and the number of rows."""

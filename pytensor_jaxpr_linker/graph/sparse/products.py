@@ -132,10 +132,7 @@ def padded_product(x: Matrix, places: ConstantRows, y: Tensor) -> Tensor:
 
 
 def padded_width(counts: np.ndarray) -> int:
-    """Return the length to which rows of `counts` entries are padded.
-
-    One more column takes an addition for each row, and saves a scatter for each of the rows that are longer.
-    """
+    """Return the length to pad rows to: one more column costs an addition a row, and saves a scatter a longer row."""
     if not counts.any():
         return 0
     longest = int(counts.max())

@@ -110,10 +110,7 @@ def is_matrix_product(eqn: Any) -> bool:
 
 
 def is_rounded(eqn: Any) -> bool:
-    """Return whether an equation converts floats to a narrower dtype.
-
-    The library leaves out such a conversion before another one.
-    """
+    """Return whether floats get a narrower dtype; the library leaves that out before another conversion."""
     if eqn.primitive is not p.convert_element_type_p:
         return False
     old, new = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype
@@ -121,10 +118,7 @@ def is_rounded(eqn: Any) -> bool:
 
 
 def is_cut(eqn: Any) -> bool:
-    """Return whether an equation converts numbers to integers of 8 bits.
-
-    The library rounds them to the nearest integer, and keeps them in bounds.
-    """
+    """Return whether numbers become integers of 8 bits; the library rounds them, and keeps them in bounds."""
     if eqn.primitive is not p.convert_element_type_p:
         return False
     old, new = eqn.invars[0].aval.dtype, eqn.outvars[0].aval.dtype

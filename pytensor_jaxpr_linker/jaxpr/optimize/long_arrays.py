@@ -255,20 +255,14 @@ def vector_log1p(x: Value) -> Value:
 
 
 def power_and_rest(x: Value) -> tuple[Value, Value]:
-    """Return n and r of ``x = 2**n * (1 + r)``, for normal numbers above 0.
-
-    ``1 + r`` is between the square roots of 1/2 and 2.
-    """
+    """Return n and r of ``x = 2**n * (1 + r)``, for normal x above 0, with ``1 + r`` from sqrt(1/2) to sqrt(2)."""
     bits = with_dtype(x, BITS, prims.bitcast) + (ONE - ROOT)
     power = with_dtype(bits_right(bits, FLOAT.nmant) - (ONE >> FLOAT.nmant), FLOAT.dtype, prims.convert)
     return power, with_dtype(bits_and(bits, FRACTION) + ROOT, FLOAT.dtype, prims.bitcast) - 1
 
 
 def log_of_parts(power: Value, rest: Value) -> Value:
-    """Return ``n * log(2) + log(1 + r)``.
-
-    The second is ``2 atanh(s)`` with ``s = r / (2 + r)``, written as r and a small rest.
-    """
+    """Return ``n * log(2) + log(1 + r)``, the second as ``2 atanh(s)``, ``s = r / (2 + r)``: r and a small rest."""
     s = rest / (2 + rest)
     square, half_square = s * s, 0.5 * rest * rest
     left = half_square - (s * (half_square + square * horner(square, SERIES)) + power * LOW)

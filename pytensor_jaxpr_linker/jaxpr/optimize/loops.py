@@ -134,10 +134,7 @@ class ReopenedLoop:
     def computed_row(
         self, x: Atom, row: Callable[[Atom], Atom | None], const: Callable[[Atom], Atom | None]
     ) -> Atom | None:
-        """Emit the row of an array that a broadcast or an elementwise equation computes.
-
-        Return None if an operand has none.
-        """
+        """Emit the row of a broadcast or an elementwise result; return None if an operand has none."""
         eqn, shape = self.b.definition(x), x.aval.shape
         if eqn.primitive is p.broadcast_in_dim_p:
             (inner,), dims = eqn.invars, eqn.params["broadcast_dimensions"]
@@ -182,10 +179,7 @@ def fuse_rows(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
 
 
 def is_fusible_loop(eqn: Any, b: JaxprBuilder) -> bool:
-    """Return whether an equation is a loop without matrix products, factorizations and inner loops.
-
-    Otherwise XLA would run moved equations in a kernel of their own in each step.
-    """
+    """Return whether a loop has no products, factorizations or loops: XLA would not fuse moved equations with them."""
     return eqn.primitive is p.scan_p and NOT_FUSED.isdisjoint(inner.primitive for inner in eqn.params["jaxpr"].eqns)
 
 

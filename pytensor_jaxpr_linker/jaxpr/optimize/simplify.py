@@ -51,10 +51,7 @@ def merge_transposes(b: JaxprBuilder, x: Atom, inner: dict, outer: dict, aval: A
 def simplify_bound(
     holds: Callable[[Any], Any], b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict
 ) -> Atom | None:
-    """A sigmoid against a bound that ``holds(bound)``, unless the sigmoid is NaN, as its argument tells.
-
-    PyMC checks the probability of a Bernoulli variable so.
-    """
+    """A sigmoid against a bound that ``holds(bound)`` unless it is NaN: PyMC's check of a Bernoulli probability."""
     x, bound = operands
     sigmoid, value = b.definition(x, p.logistic_p), b.known(bound)
     if value is None or not np.all(holds(value)) or sigmoid is None or x.aval.shape != aval.shape:
@@ -157,10 +154,7 @@ SLICES = {
 
 
 def simplify_dot_general(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """A product of transposes reads the matrices themselves, since XLA would copy to transpose.
-
-    A product with a matrix of a single column is a product with a vector.
-    """
+    """A product reads the matrices behind transposes, which XLA would copy, and a single column as a vector."""
     ((xc, yc), (xb, yb)), (x, y) = params["dimension_numbers"], operands
     (left, xc), (right, yc) = untransposed(b, x, xc, xb), untransposed(b, y, yc, yb)
     (left, xc, xb), (right, yc, yb) = without_single(b, left, xc, xb), without_single(b, right, yc, yb)
@@ -226,10 +220,7 @@ def sum_of_repeated(b: JaxprBuilder, x: Atom, axes: Sequence[int]) -> Atom | Non
 
 
 def simplify_reduce_and(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """Truths about arrays of one shape are reduced in one pass.
-
-    PyMC checks parameters so: ``all([all(p >= 0), all(p <= 1)])``.
-    """
+    """Truths about arrays of one shape are reduced in one pass, as PyMC's ``all([all(p >= 0), all(p <= 1)])``."""
     parts = single_numbers(b, operands[0])
     if parts is None or aval.shape:
         return None

@@ -82,10 +82,7 @@ def split_small(eqns: Sequence[Any]) -> list[Part]:
 
 
 def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
-    """Return small equations as parts that are not too long for one function or kernel.
-
-    `reads` counts how often the program reads each variable.
-    """
+    """Return parts that are not too long for one function or kernel; `reads` counts the reads of each variable."""
     if len(eqns) <= MOST_EQUATIONS:
         return [Part(eqns, is_worth_it(eqns))]
 
@@ -109,10 +106,7 @@ def small_parts(eqns: list[Any], reads: Counter[Any]) -> list[Part]:
 
 
 def length_for_threads(eqns: Sequence[Any]) -> int:
-    """Return how many elementwise equations are one kernel.
-
-    XLA should run the kernel in two threads. If it can't, that is `MOST_IN_KERNEL`.
-    """
+    """Return how many elementwise equations are one kernel in two threads; `MOST_IN_KERNEL` if that can't be."""
     work = sum(math.prod(eqn.outvars[0].aval.shape) * (1 if eqn.primitive in COUNTED_ONCE else 2) for eqn in eqns)
     count = work // WORK_FOR_THREADS
     if not count or usable_cores() < 2 or len(eqns) > MOST_IN_THREADS * count:
@@ -289,10 +283,7 @@ def materialized(eqns: Sequence[Any]) -> list[Any]:
 
 
 def is_costly(eqn: Any, costly: set[Any]) -> bool:
-    """Return whether it takes long to compute an element of an equation's results from memory.
-
-    `costly` are operands that take long.
-    """
+    """Return whether it takes long to compute an element of the results from memory; `costly` are such operands."""
     traits = TRAITS[eqn.primitive]
     if Trait.CHEAP in traits:
         return not costly.isdisjoint(filter(is_variable, eqn.invars))

@@ -225,10 +225,7 @@ def plan_rows(groups: np.ndarray, n: int) -> Rows:
 
 
 def in_blocks(groups: np.ndarray, n: int, length: int, are_stacked: bool = False) -> tuple[Blocks, np.ndarray]:
-    """Return blocks of `length` rows, and the group of each.
-
-    Rows of group `n` are sums of rows of several groups, which are added otherwise.
-    """
+    """Return blocks of `length` rows, and the group of each; rows of group `n` are sums of several groups."""
     count = len(groups) // length
     parts = groups[: count * length]
     blocks = parts.reshape(length, count) if are_stacked else parts.reshape(count, length).T
@@ -259,10 +256,7 @@ def add_to_groups(
     split: Callable[[Atom], Scaled] = Scaled,
     plans: dict[Atom, Rows] | None = None,
 ) -> Atom | None:
-    """Emit a vector with many rows added to its elements, the groups; None if `scatter_add` does as well.
-
-    It does on a GPU, whose threads don't wait for each other.
-    """
+    """Emit many rows added to a vector's elements, the groups; None if `scatter_add` does as well, as on a GPU."""
     known, shape, plans = b.known(indices), x.aval.shape, {} if plans is None else plans
     if known is None or len(shape) != 1 or type(shape[0]) is not int or known.size < max(MANY_ADDED, 4 * shape[0]):
         return None
@@ -313,10 +307,7 @@ def as_column(positions: np.ndarray) -> np.ndarray:
 
 
 def place_in_copies(groups: np.ndarray, n: int, copies: int) -> np.ndarray:
-    """Return positions in `copies` copies of `n` groups, which take turns.
-
-    Group `n` does not exist: its position is past the end, where XLA drops additions.
-    """
+    """Return positions in copies of `n` groups, in turn; group `n` gets one past the end, where XLA drops it."""
     copied = groups.astype("int64") + n * (np.arange(len(groups)) % copies)
     return as_column(np.where(groups < n, copied, n * copies))
 

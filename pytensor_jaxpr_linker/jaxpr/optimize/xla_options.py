@@ -91,10 +91,7 @@ def has_long_functions(eqns: Iterable[Any]) -> bool:
 
 
 def most_read(eqns: Iterable[Any], is_counted: Any, *closed: Any) -> int:
-    """Return the size of the largest operand of equations that are counted, or 0.
-
-    Equations inside others count, but not inside equations of the primitives `closed`.
-    """
+    """Return the size of the largest operand of counted equations, also inside others but for `closed`, or 0."""
     counted = filter(is_counted, all_equations(eqns, *closed))
     return max((math.prod(x.aval.shape) for eqn in counted for x in eqn.invars), default=0)
 

@@ -86,10 +86,7 @@ def for_dtypes(chars: str, emit: Callable[..., Array]) -> Emission:
 
 
 def real_power(x: Array, y: Array) -> Array:
-    """Return powers of sizes, with NumPy's signs and special values.
-
-    IREE's powers are ``exp(y log x)``, off by some ``y log x`` eps, and NaN for bases below 0.
-    """
+    """Return powers with NumPy's signs and special values; IREE's are off by ``y log x`` eps, and NaN below 0."""
     y = y.astype(x.dtype)
     is_whole = floor(y) == y
     half = y * 0.5
@@ -108,10 +105,7 @@ def real_power(x: Array, y: Array) -> Array:
 
 
 def log_of_one_and(x: Array) -> Array:
-    """Return the logarithm of ``1 + x``, times the part that its rounding lost (Kahan).
-
-    IREE's ``log1p`` loses all digits of small numbers.
-    """
+    """Return ``log(1 + x)`` with the part that rounding lost (Kahan); IREE's ``log1p`` has no digits near 0."""
     sum_ = 1.0 + x
     rest = sum_ - 1.0
     is_exact = (rest == 0) | (sum_ == np.inf)
@@ -119,10 +113,7 @@ def log_of_one_and(x: Array) -> Array:
 
 
 def exp_minus_one(x: Array) -> Array:
-    """Return ``exp(x) - 1``, times the part that its rounding lost (Kahan).
-
-    IREE's ``expm1`` of float64 is 0 for small numbers.
-    """
+    """Return ``exp(x) - 1`` with the part that rounding lost (Kahan); IREE's ``expm1`` of float64 is 0 near 0."""
     whole = exp(x)
     rest = whole - 1.0
     is_ordinary = (rest != 0) & (rest != -1) & (abs(x) < 1)
@@ -160,10 +151,7 @@ def signed(size: Array, x: Array) -> Array:
 
 
 def in_float64(primitive: jex.Primitive) -> Emission:
-    """Return an emission that computes a function of float32 in float64.
-
-    IREE's functions of float32 have few digits, or none for large arguments.
-    """
+    """Return an emission of a float32 function in float64: IREE's has few digits, or none for large arguments."""
 
     def emit(params: Mapping[str, Any], *xs: Array) -> Array | None:
         if xs[0].dtype != np.float32:
@@ -185,10 +173,7 @@ def sum_of_parts(params: Mapping[str, Any], x: Array) -> Array | None:
 
 
 def filled_by_parts(params: Mapping[str, Any], x: Array) -> Array | None:
-    """Arrays of one complex number, part by part: the compiler can't fill memory with 128 bits.
-
-    Barriers hide from it that the parts are constants.
-    """
+    """Arrays of one complex number, by parts behind barriers: IREE can't fill memory with a constant of 128 bits."""
     if x.dtype != np.complex128 or not isinstance(x.atom, jex.Literal):
         return None
     b, value = x.b, np.asarray(x.atom.val)
@@ -198,10 +183,7 @@ def filled_by_parts(params: Mapping[str, Any], x: Array) -> Array | None:
 
 
 def complex_behind_barriers(params: Mapping[str, Any], x: Array) -> Array | None:
-    """Conversions of real numbers to complex ones, between barriers.
-
-    A computation that returns both gets some numbers wrong.
-    """
+    """Real numbers made complex, between barriers: a computation that returns both gets some numbers wrong."""
     dtype = np.dtype(params["new_dtype"])
     if dtype.kind != "c" or x.dtype.kind == "c" or isinstance(x.atom, jex.Literal):
         return None

@@ -62,10 +62,7 @@ def last_axis_product(x: Array, matrix: Array) -> Array:
 
 
 def roots(numerators: np.ndarray, n: int, sign: int) -> np.ndarray:
-    """Return the n-th roots of unity with these numbers.
-
-    Integers are reduced before they are divided, so long transforms lose no digits.
-    """
+    """Return n-th roots of unity by their numbers, reduced before the division: long transforms lose no digits."""
     return np.exp(sign * 2j * np.pi * (numerators % n) / n)
 
 
@@ -91,10 +88,7 @@ def discrete_fourier(x: RealParts, sign: int) -> RealParts:
 
 
 def convolved(x: RealParts, sign: int) -> RealParts:
-    """Return the transform of the last axis as a convolution with a chirp (Bluestein, 1970).
-
-    The convolution has the length of the next power of two.
-    """
+    """Return the transform as a convolution with a chirp (Bluestein, 1970), as long as the next power of two."""
     *_, n = x.re.shape
     size = 2 ** math.ceil(math.log2(2 * n - 1))
     j = np.arange(n, dtype=object)
@@ -133,10 +127,7 @@ def fourier(x: Array, kind: lax.FftType, lengths: Sequence[int]) -> Array:
 
 
 def inverse_of_real(x: Array, lengths: Sequence[int]) -> Array:
-    """Return the real inverse transform of half a spectrum.
-
-    The imaginary parts of the numbers that stand for themselves alone are ignored.
-    """
+    """Return the real inverse of half a spectrum; of numbers that stand for themselves alone the real parts count."""
     parts = RealParts(x.real, x.imag)
     for axis in range(len(x.shape) - len(lengths), len(x.shape) - 1):
         parts = transformed_axis(parts, axis, 1)

@@ -70,10 +70,7 @@ def with_next_column(
 
 
 def product_of_reflections(a: Array, taus: Array, columns: int | None = None) -> Array:
-    """Return the first columns of the product of reflections, by default as many as `a` has.
-
-    The vectors of the reflections are below the diagonal of `a`.
-    """
+    """Return the first columns, by default as many as of `a`, of the product of the reflections below its diagonal."""
     *batch, m, n = a.shape
     k = taus.shape[-1]
     start = a.identity(m, n if columns is None else columns)
@@ -169,10 +166,7 @@ def rotation(p: Array, q: Array, between: Array, enough: Array) -> tuple[Array, 
 
 
 def two_sided_round(_: Array, x: Array) -> list[Array]:
-    """Make the elements between row i and row ``i + n / 2`` zero, for all i, and pair the rows anew.
-
-    The rows go on beyond the matrix.
-    """
+    """Make elements between row i and ``i + n / 2`` zero, and pair the rows, which go on beyond the matrix, anew."""
     n, h = x.shape[-2], x.shape[-2] // 2
     p, q = (x[..., k : k + h, k : k + h].diagonal().real for k in (0, h))
     between = x[..., :h, h:n].diagonal()
@@ -201,10 +195,7 @@ def with_diagonals(x: Array, top: Array, bottom: Array) -> Array:
 
 
 def paired_anew(x: Array) -> Array:
-    """Return the rows in the order of the next round.
-
-    The first row stays, the others move on by one place around both halves.
-    """
+    """Return rows in the next round's order: the first stays, the others move on by one place around both halves."""
     h = x.shape[-2] // 2
     parts = [(0, 1), (h, h + 1), (1, h - 1), (h + 1, 2 * h), (h - 1, h)] if h > 1 else [(0, 2)]
     return joined_arrays([x[..., i:j, :] for i, j in parts if i < j], -2)

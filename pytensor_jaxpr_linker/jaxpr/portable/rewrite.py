@@ -1,7 +1,4 @@
-"""`portable`: a Jaxpr in basic operations.
-
-An interpreter walks over the equations and assembles the Jaxpr anew, with the replacements of a table.
-"""
+"""`portable`: a Jaxpr in basic operations, assembled anew by an interpreter with the replacements of a table."""
 
 from __future__ import annotations
 
@@ -57,10 +54,7 @@ def added(x: Array, places: Array, terms: Array) -> Array:
 def replacement_of(
     eqn: Any, params: Mapping[str, Any], b: JaxprBuilder, operands: Sequence[Atom], table: Mapping[Any, Emission]
 ) -> list[Atom] | None:
-    """Emit the replacement of an equation with these params, and return the atoms of its results.
-
-    Return None if the equation may stay.
-    """
+    """Emit the replacement of an equation with these params; return its results, or None if the equation may stay."""
     emit = table.get(eqn.primitive)
     if emit is None or not operands:
         return None
@@ -237,10 +231,7 @@ class PortableWalk:
         self.refused: list[Refused] = []
 
     def inlined(self, b: JaxprBuilder, jaxpr: Any, operands: Sequence[Atom], where: str) -> list[Atom]:
-        """Emit a closed Jaxpr at the insertion point of `b`, and return the atoms of its results.
-
-        `where` names the equation around it.
-        """
+        """Emit a closed Jaxpr, inside the equation that `where` names, and return the atoms of its results."""
         env: dict[Any, Atom] = dict(zip(jaxpr.jaxpr.invars, operands, strict=True))
         for var, value in zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True):
             env[var] = b.constant(value, var.aval.dtype)

@@ -137,10 +137,7 @@ def first_column(h: Array, first: Array, last: Array, count: Array) -> Array:
 
 
 def chase(k: Array, stack: Array, start: Array, first: Array, last: Array) -> list[Array]:
-    """Reflect rows and columns k to ``k + 2`` of H above Z.
-
-    The first reflection brings the shifts in, the others make H a Hessenberg matrix again.
-    """
+    """Reflect rows and columns k to ``k + 2`` of H above Z: first to bring the shifts in, then to Hessenberg form."""
     is_active, is_first = (first <= k) & (k < last), first == k
     rows = stack.at(k, -2, 3)
     three, columns = rows.positions()
