@@ -82,9 +82,8 @@ def equation_context() -> Any:
 def inner_jaxprs(eqn: Any, platform: str | None = None) -> list[Any]:
     """Return the Jaxprs inside an equation: bodies, calls and branches, of `platform` only if it is given."""
     if platform is not None and (platforms := branches_platforms(eqn)) is not None:
-        return [
-            next(j for of, j in zip(platforms, eqn.params["branches"], strict=True) if of is None or platform in of)
-        ]
+        branches = zip(platforms, eqn.params["branches"], strict=True)
+        return [next(jaxpr for of, jaxpr in branches if of is None or platform in of)]
     return list(core.jaxprs_in_params(eqn.params))
 
 
@@ -145,10 +144,7 @@ def source_info(names: tuple[str, ...] = ()) -> Any:
 
 
 def call_jaxpr(jaxpr: Any, *args: Any) -> list:
-    """Bind `jaxpr` to `args` as one call equation, without a second trace of its body.
-
-    A call keeps its body as it is, where `jax.extend.core.jaxpr_as_fun` would trace each equation again.
-    """
+    """Bind `jaxpr` to `args` as one call; `jax.extend.core.jaxpr_as_fun` would trace each of its equations again."""
     if any(varying_axes(arg) for arg in args) and not any(core.subjaxprs(jaxpr.jaxpr)):
         return eval_varying(jaxpr, args)
     return primitives.closed_call_p.bind(*args, call_jaxpr=jaxpr)
@@ -259,10 +255,7 @@ def is_ready(array: Any) -> bool:
 def batch_jaxpr(
     jaxpr: Any, size: Any, is_batched: Sequence[bool], every_result: bool = False
 ) -> tuple[Any, list[bool]]:
-    """Return a closed Jaxpr over a new first axis of length `size`, and which of its results have that axis.
-
-    With `every_result` all results get the axis, also if they are equal along it.
-    """
+    """Return a closed Jaxpr over a new first axis, and which results have it: all with `every_result`."""
     axis = batching.AxisData(core.no_axis_name, size, None, None)
     batched, results = batching.batch_jaxpr(jaxpr, axis, list(is_batched), every_result)
     return batched, list(results)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytensor.scalar.math as psm
 from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.rules import ScalarRule
+from pytensor_jaxpr_linker.emit import scalar_primitives
 from pytensor_jaxpr_linker.emit.scalar import (
     Emit,
     all_true,
@@ -21,14 +22,6 @@ from pytensor_jaxpr_linker.emit.scalar import (
     refuse_complex,
 )
 from pytensor_jaxpr_linker.emit.scalar_math.derivative import values
-from pytensor_jaxpr_linker.emit.scalar_primitives import (
-    complex_power,
-    exponential,
-    logarithm,
-    of_parts,
-    on_branch_cuts,
-    parts,
-)
 from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.formula import Value, apply, exp, expm1, first_of, floor, log, log1p, minimum, where
@@ -101,7 +94,7 @@ def power(op, b, dtype, x, y):
         check_exponent(b, y)
         return integer_power(b, x, numpy_astype(b, y, dtype))
     if dtype.kind == "c":
-        return complex_power(b, x, numpy_astype(b, y, dtype))
+        return scalar_primitives.complex_power(b, x, numpy_astype(b, y, dtype))
     return prims.pow_(b, x, numpy_astype(b, y, dtype))
 
 
@@ -148,13 +141,13 @@ def sign(b, x):
 
 def finite_direction(b: JaxprBuilder, x: Atom) -> Atom:
     """Return a complex number with 1, 0 or -1 for the parts of an infinite one; NaN where both parts are infinite."""
-    re, im = parts(b, x)
+    re, im = scalar_primitives.parts(b, x)
     infinite = [abs(part) == np.inf for part in (re, im)]
 
     def finite(part: Value, own: Value, other: Value) -> Value:
         return where(own, where(other, np.nan, apply(prims.sign, part)), where(other, 0.0, part))
 
-    return of_parts(finite(re, *infinite), finite(im, *reversed(infinite)))
+    return scalar_primitives.of_parts(finite(re, *infinite), finite(im, *reversed(infinite)))
 
 
 def rounding(function: Emit) -> ScalarRule:
@@ -243,30 +236,22 @@ def conjugate(op, b, dtype, x):
 # -- logarithms, exponentials and hyperbolic functions -----------------------------------------------------------------
 
 
-@emits_scalar(ps.Log2)
-def log2(b, x):
-    """The logarithm to base 2."""
-    return log_base(b, x, 2.0)
-
-
-@emits_scalar(ps.Log10)
-def log10(b, x):
-    """The logarithm to base 10."""
-    return log_base(b, x, 10.0)
-
-
 def log_base(b: JaxprBuilder, x: Atom, base: float) -> Atom:
     """Emit the logarithm to a base."""
     if x.aval.dtype.kind == "c":
-        return logarithm(b, x, 1 / np.log(base))
+        return scalar_primitives.logarithm(b, x, 1 / np.log(base))
     return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
+
+
+for op_type, base in ((ps.Log2, 2.0), (ps.Log10, 10.0)):
+    emits_scalar(op_type)(partial(log_base, base=base))
 
 
 @emits_scalar(ps.Exp2)
 def exp2(b, x):
     """A power of two: XLA's own primitive rounds ``x * log(2)``, which costs up to 190 ulp in double precision."""
     if x.aval.dtype.kind == "c":
-        return exponential(b, x, np.log(2.0))
+        return scalar_primitives.exponential(b, x, np.log(2.0))
     return prims.pow_(b, prims.broadcast_to(b, number(b, x, 2), x.aval.shape), x)
 
 
@@ -313,13 +298,13 @@ def without_sign(b, x):
 
 def complex_log1mexp(b, x):
     """``log(1 - exp(x))`` of complex numbers, in the form that PyTensor takes for each."""
-    far = prims.log1p(b, prims.neg(b, exponential(b, x)))
+    far = prims.log1p(b, prims.neg(b, scalar_primitives.exponential(b, x)))
     near = prims.log(b, prims.neg(b, prims.expm1(b, x)))
     re = prims.real(b, x)
     return prims.select(b, prims.lt(b, re, number(b, re, -np.log(2.0))), far, near)
 
 
-@emits_scalar(psm.Log1mexp, form=values(of_complex=on_branch_cuts(complex_log1mexp), single=True))
+@emits_scalar(psm.Log1mexp, form=values(of_complex=scalar_primitives.on_branch_cuts(complex_log1mexp), single=True))
 def log1mexp(x: Value) -> Value:
     """``log(1 - exp(x))`` for x < 0, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))

@@ -23,9 +23,9 @@ from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape
 KNOWN_RANGE = 2**16
 
 
-@emits(basic.TensorFromScalar, basic.ScalarFromTensor)
+@emits(basic.TensorFromScalar, basic.ScalarFromTensor, TypeCastingOp)
 def emit_TensorFromScalar(op, node, b, x):
-    """Pass the operand on: a scalar is a 0-d array here."""
+    """Pass the operand on: a scalar is a 0-d array here, and other casts change how PyTensor sees a value."""
     return x
 
 
@@ -210,12 +210,6 @@ def permuted_shape(node: Apply, x: Shape, y: Shape) -> Shape:
 
 
 # -- Ops that pass their operand on ------------------------------------------------------------------------------------
-
-
-@emits(TypeCastingOp)
-def emit_TypeCastingOp(op, node, b, x):
-    """Pass the operand on: these Ops change how PyTensor sees it, not its value."""
-    return x
 
 
 @emits(DeepCopyOp)

@@ -33,18 +33,9 @@ from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.private_files import UnsafeFolderError, checked_folder, make_folder
+from pytensor_jaxpr_linker.graph.rewritten import flat
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
-from pytensor_jaxpr_linker.graph.rewritten.flat import (
-    OF_VALUES,
-    Flat,
-    Rewritten,
-    Tables,
-    flatten,
-    rebuilt,
-    rewritten_graph,
-    text_of,
-)
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 #: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
@@ -61,15 +52,15 @@ class Original(NamedTuple):
 class LazyOriginal:
     """The same as `Original`, built from the graph's tables on first use: few functions need it, and it takes 10 ms."""
 
-    def __init__(self, inputs: Sequence[Variable], flat: Flat, tables: Tables):
-        self._from = inputs, flat, tables
+    def __init__(self, inputs: Sequence[Variable], graph: flat.Flat, tables: flat.Tables):
+        self._from = inputs, graph, tables
 
     @cached_property
     def built(self) -> Original:
         """The graph."""
-        inputs, flat, tables = self._from
+        inputs, graph, tables = self._from
         copies: list[Any] = [v.clone() for v in inputs]
-        return Original(copies, rebuilt(Rewritten(flat, [], [], []), copies, tables))
+        return Original(copies, flat.rebuilt(flat.Rewritten(graph, [], [], []), copies, tables))
 
     @property
     def inputs(self) -> list[Variable]:
@@ -220,9 +211,9 @@ class Entry:
     """
 
     def __init__(self, inputs: Sequence[Variable], outputs: Sequence[Variable], environment: str):
-        self.inputs, self.tables = list(inputs), Tables()
-        self.flat = flatten(self.inputs, outputs, self.tables)
-        text = text_of(self.flat, self.inputs, self.tables)
+        self.inputs, self.tables = list(inputs), flat.Tables()
+        self.flat = flat.flatten(self.inputs, outputs, self.tables)
+        text = flat.text_of(self.flat, self.inputs, self.tables)
         self._key = sha256(f"{environment}\n{text}".encode()).hexdigest()
         self._restore = restorer((*self.inputs, *self.tables.constants))
         self._types = [v.type for v in outputs]
@@ -230,14 +221,14 @@ class Entry:
     def find(self) -> list[Variable] | None:
         """Return the outputs of the rewritten graph if it is kept."""
         kept = STORE.find(self._key)
-        return None if kept is None else rebuilt(kept, self.inputs, self.tables)
+        return None if kept is None else flat.rebuilt(kept, self.inputs, self.tables)
 
     def keep(self, fgraph: FunctionGraph) -> None:
         """Keep the graph, which has been rewritten."""
         self._restore()
         if all(t.is_super(v.type) for t, v in zip(self._types, fgraph.outputs, strict=True)):
             with suppress(NotDescribed):  # of a part that a rewrite made
-                STORE.keep(self._key, rewritten_graph(fgraph.inputs, fgraph.outputs, self.tables))
+                STORE.keep(self._key, flat.rewritten_graph(fgraph.inputs, fgraph.outputs, self.tables))
 
 
 def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
@@ -251,7 +242,7 @@ def restorer(leaves: Sequence[Variable]) -> Callable[[], None]:
     def restore() -> None:
         for v, name, tags in found:
             v.name = name
-            of_value = {k: x for k, x in vars(v.tag).items() if k in OF_VALUES}
+            of_value = {k: x for k, x in vars(v.tag).items() if k in flat.OF_VALUES}
             v.tag.clear()
             vars(v.tag).update(tags | of_value)
 

@@ -68,10 +68,8 @@ class Target(NamedTuple):
         if len(given) != 1 or not isinstance(given[0], Mapping):
             return given or self.example
         f = self.function
-        names = (
-            [v.name for v in self.inputs] if f is None else [c.variable.name for c in f.maker.inputs if not c.shared]
-        )
-        return [given[0].get(name) for name in names]
+        inputs = self.inputs if f is None else [c.variable for c in f.maker.inputs if not c.shared]
+        return [given[0].get(v.name) for v in inputs]
 
 
 def target_of(given: Any, asker: str, mode: Any = "JAXPR", also: str = "", needs_gradient: bool = True) -> Target:

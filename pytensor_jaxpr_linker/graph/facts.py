@@ -120,10 +120,7 @@ def input_facts(variable: Variable) -> tuple[BindingTime, BindingTime]:
 def analyze(
     inputs: Sequence[Variable], nodes: Iterable[Apply], static: Callable[[Apply], Iterable[int] | None]
 ) -> Facts:
-    """Find when each value and each shape is known, in one pass over the nodes, in topological order.
-
-    `static` gives the positions of the inputs of a node whose values its rule needs, or None if the node has no rule.
-    """
+    """Find when each value and each shape is known; `static` gives the inputs whose values the rule of a node needs."""
     value, shape = Times(RUNTIME), Times(CONSTANT)
     fixed = value  # a mapping of its own from the first `IfElse` on: before, both agree
     objects = {variable for variable in inputs if not is_array(variable)}

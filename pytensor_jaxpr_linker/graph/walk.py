@@ -154,10 +154,7 @@ def check_replacement(rewrite: Any, node: Apply, results: Any) -> None:
 
 
 def made_for[T: Sequence[Variable]](node: Apply, operands: Sequence[Variable], make: Callable[[], T]) -> T:
-    """Return the variables that `make` computes from operands in place of a node, with the trace of the user's line.
-
-    PyTensor would record the stack for each new variable, which takes most of the time.
-    """
+    """Return what `make` computes in place of a node, with its trace: recording stacks would take most of the time."""
     with config.change_flags(traceback__limit=0):
         results = make()
     if trace := getattr(node.outputs[0].tag, "trace", None):

@@ -34,16 +34,11 @@ def checked_results(rule: Rule, node: Apply, operands: Sequence[Any], results: A
             if hasattr(variable.type, "dtype"):  # a slice has none, nor has `None`
                 what = f"returned a {type(atom).__name__} for {output_name(variable)}, which must be an atom"
                 raise wrong_result(rule, node, f"{what}: what a function of `prims` returns, or an operand")
-        elif not (fits(variable.type, aval) or isinstance(node.op, DECLARED_WRONGLY)) and declared_operands(
-            node, operands
-        ):
+        # PyTensor declares a solution of `TensorSolve` a matrix, whatever its rank.
+        elif not (fits(variable.type, aval) or isinstance(node.op, TensorSolve)) and declared_operands(node, operands):
             what = f"returned {aval.dtype}{list(aval.shape)} for {output_name(variable)}"
             raise wrong_result(rule, node, f"{what}, which is a {variable.type}")
     return found
-
-
-#: PyTensor declares a matrix, whatever the rank of the solution.
-DECLARED_WRONGLY = (TensorSolve,)
 
 
 def fits(declared: Type, aval: Any) -> bool:

@@ -176,19 +176,21 @@ def find_generators(region: Region) -> dict[int, dict[int, int]]:
     """Return the successors among the outputs of each input that is a generator, and how many draws they are ahead."""
     positions = {v: i for i, v in enumerate(region.inputs) if isinstance(v.type, RandomType)}
     found: dict[int, dict[int, int]] = {i: {} for i in positions.values()}
-    for i, variable in enumerate(region.outputs):
-        if isinstance(variable.type, RandomType):
-            source, draws = generator_ancestor(variable, positions)
-            if source in positions:
-                found[positions[source]][i] = draws
+    for i, (source, draws) in generator_sources(region).items():
+        if source in positions:
+            found[positions[source]][i] = draws
     return found
 
 
 def find_constant_generators(region: Region) -> dict[int, Ancestor]:
     """Return the constant generator that an output descends from, and how many draws the output is ahead."""
-    generators = {i: v for i, v in enumerate(region.outputs) if isinstance(v.type, RandomType)}
-    sources = {i: generator_ancestor(v, region.inputs) for i, v in generators.items()}
-    return {i: source for i, source in sources.items() if isinstance(source.generator, Constant)}
+    return {i: source for i, source in generator_sources(region).items() if isinstance(source.generator, Constant)}
+
+
+def generator_sources(region: Region) -> dict[int, Ancestor]:
+    """Return the ancestor of each output that is a generator, by its position."""
+    generators = ((i, v) for i, v in enumerate(region.outputs) if isinstance(v.type, RandomType))
+    return {i: generator_ancestor(v, region.inputs) for i, v in generators}
 
 
 def raise_if_failed(specialization: Specialization, code: Any, args: Sequence[Any]) -> None:
@@ -243,10 +245,7 @@ class DeferredChecks:
 
 
 def with_checkify(program: Program, fn: Callable[..., list]) -> Callable[..., list]:
-    """Return `fn`, which runs a program, with a `checkify.check` for each run-time check instead of the check code.
-
-    A derivative of `fn` makes no checks: the values that it uses have been checked.
-    """
+    """Return `fn` with a `checkify.check` for each run-time check in place of the code; a derivative makes none."""
     count = len(program.outputs)
 
     def call(*args: Any) -> list:

@@ -205,7 +205,6 @@ class Thunks:
         self._temporary = [v for v in variables if not isinstance(v, Constant)]
         self._temporary_cells = [cells[v] for v in self._temporary]
         self._lock = threading.RLock()  # the cells belong to one call; an Op may call its own function
-        self._ordered = list(self._thunks.items())
         self._is_lazy = any(getattr(thunk, "lazy", False) for thunk in self._thunks.values())
 
     def _make_thunk(self, node: Apply, cells: dict[Variable, list[Any]]) -> Any:
@@ -224,7 +223,7 @@ class Thunks:
                 if self._is_lazy:
                     self._run_needed()
                 else:
-                    for node, thunk in self._ordered:
+                    for node, thunk in self._thunks.items():
                         try:
                             thunk()
                         except Exception as error:

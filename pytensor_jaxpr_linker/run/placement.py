@@ -55,10 +55,7 @@ def device_for(options: Options) -> jax.Device | None:
 
 
 def place(args: list, options: Options) -> tuple[list, jax.Device | None]:
-    """Return the arguments of a call, so that they are together, and the device where it runs, see `device_for`.
-
-    With a JAX array of the user's among them it runs where that array is.
-    """
+    """Return the arguments of a call together, and its device: see `device_for`, or where the user's JAX array is."""
     own, args = device_for(options), [unmasked(x) for x in args]
     if own is None or all(not isinstance(x, jax.Array) or own in x.devices() for x in args):
         return args, own

@@ -235,8 +235,6 @@ class Program:
 
     def constants_beside(self, args: Sequence[Any], device: jax.Device | None) -> list[jax.Array]:
         """Return the large constants on a device, or, if arguments are sharded, on all of theirs."""
-        if not self.constants:
-            return []
         return self.device_constants(copied_to_mesh(args) or device)
 
     def as_pure(self, checked: bool = False, differentiable: bool = False) -> Program:

@@ -12,7 +12,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.shape import Shape, Shape_i
 
 from pytensor_jaxpr_linker.graph.lanes.ops import SliceBounds
-from pytensor_jaxpr_linker.graph.sparse.lowering import SparseOperands, is_properties, lowers
+from pytensor_jaxpr_linker.graph.sparse.lowering import Lowering, SparseOperands, is_properties, lowers
 from pytensor_jaxpr_linker.graph.sparse.matrix import (
     Matrix,
     Tensor,
@@ -36,6 +36,22 @@ from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, reordered
 
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
+#: The lowerings that are one expression, by the name or the class of the Op.
+ONE_EXPRESSION: dict[str | type, Lowering] = {
+    DeepCopyOp: lambda node, x: x,  # the outputs of the graph are copies
+    Shape: lambda node, x: pt.stack(x.shape),
+    Shape_i: lambda node, x: x.shape[node.op.i],
+    ViewOp: lambda node, x: x,
+    "basic.Cast": lambda node, x: x.cast(node.op.out_type),
+    "basic.DenseFromSparse": lambda node, x: dense(x),
+    "basic.EnsureSortedIndices": lambda node, x: x if x.pattern is None else arranged(x),  # else the host sorts them
+    "basic.Remove0": lambda node, x: replace(x, drops_zeros=True, is_list=False),
+    "basic.SparseFromDense": lambda node, x: of_dense(x, node.op.format),
+    "basic.Transpose": lambda node, x: x.transposed,
+}
+for op, lowering in ONE_EXPRESSION.items():
+    lowers(op)(lowering)
+
 
 @lowers("basic.CSM", with_operands=False)
 def csm(known: SparseOperands, node: Apply) -> Matrix:
@@ -56,18 +72,6 @@ def csm(known: SparseOperands, node: Apply) -> Matrix:
 
 
 LENGTHS_DIFFER = "data must have as many elements as indices"
-
-
-@lowers("basic.DenseFromSparse")
-def dense_from_sparse(node: Apply, x: Matrix) -> Tensor:
-    """Sum entries at their places."""
-    return dense(x)
-
-
-@lowers("basic.SparseFromDense")
-def sparse_from_dense(node: Apply, x: Tensor) -> Matrix:
-    """Take all elements as entries, except zeros."""
-    return of_dense(x, node.op.format)
 
 
 @lowers("basic.ConstructSparseFromList")
@@ -112,48 +116,6 @@ def whole_of(parts: Sequence[Tensor], first: int = 0) -> Tensor | None:
 
 
 # -- matrices of the same entries --------------------------------------------------------------------------------------
-
-
-@lowers(DeepCopyOp, ViewOp)
-def copied_matrix(node: Apply, x: Matrix) -> Matrix:
-    """Do nothing: the outputs of the graph are copies."""
-    return x
-
-
-@lowers(Shape)
-def shape(node: Apply, x: Matrix) -> Tensor:
-    """Return the lengths of the axes."""
-    return pt.stack(x.shape)
-
-
-@lowers(Shape_i)
-def shape_i(node: Apply, x: Matrix) -> Tensor:
-    """Return the length of an axis."""
-    return x.shape[node.op.i]
-
-
-@lowers("basic.Transpose")
-def transposed_matrix(node: Apply, x: Matrix) -> Matrix:
-    """Exchange rows and columns, and the format."""
-    return x.transposed
-
-
-@lowers("basic.Cast")
-def cast(node: Apply, x: Matrix) -> Matrix:
-    """Cast the numbers."""
-    return x.cast(node.op.out_type)
-
-
-@lowers("basic.Remove0")
-def remove0(node: Apply, x: Matrix) -> Matrix:
-    """Note that zeros are left out."""
-    return replace(x, drops_zeros=True, is_list=False)
-
-
-@lowers("basic.EnsureSortedIndices")
-def ensure_sorted_indices(node: Apply, x: Matrix) -> Matrix:
-    """Sort the entries of each row (column) of a CSR (CSC) matrix."""
-    return x if x.pattern is None else arranged(x)  # else the host sorts them
 
 
 @lowers("basic.ColScaleCSC", "basic.RowScaleCSC")

@@ -189,10 +189,7 @@ def without_single(b: JaxprBuilder, x: Atom, contract: tuple, batch: tuple) -> t
 
 
 def simplify_reduce_sum(b: JaxprBuilder, operands: Sequence[Atom], aval: Any, params: dict) -> Atom | None:
-    """The sum of a choice by one truth is a choice of sums: the sum of the array need not wait for the truth.
-
-    PyMC checks parameters so: ``switch(all(sigma > 0), logp, -inf).sum()``.
-    """
+    """The sum of a choice by one truth, as PyMC's ``switch(all(sigma > 0), logp, -inf)``, need not wait for it."""
     choice, axes = b.definition(operands[0], p.select_n_p), params["axes"]
     if choice is None or choice.invars[0].aval.shape:
         return None

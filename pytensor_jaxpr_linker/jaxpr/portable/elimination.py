@@ -96,10 +96,7 @@ def first_largest(x: Array) -> Array:
 
 
 def exchanged(x: Array, i: Array, other: Array, positions: Array, axis: int) -> Array:
-    """Return matrices with two rows or columns exchanged: number `i`, and a number that differs from matrix to matrix.
-
-    `positions` are the positions of rows and `axis` is -2, or the positions of columns and -1.
-    """
+    """Return matrices with rows (`axis` -2) or columns (-1) exchanged: number `i`, and one that each matrix chooses."""
     is_other = positions == other
     taken = where(is_other, x, 0).sum(axis)
     return where(positions == i, taken, where(is_other, x.at(i, axis), x))
