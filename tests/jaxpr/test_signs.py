@@ -14,7 +14,7 @@ from jax.extend.core import jaxpr_as_fun
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker import JaxprBuilder, prims
-from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative
+from pytensor_jaxpr_linker.jaxpr.signs import is_never_negative, is_never_positive
 
 FLOAT = np.dtype("float64")
 SPECIAL = np.array([-np.inf, -2.5, -1.0, -1e-300, -0.0, 0.0, 1e-300, 0.5, 1.0, 3.0, np.inf, np.nan])
@@ -28,6 +28,9 @@ UNARY = [
     lambda b, x: prims.rev(b, x, (0,)),
     lambda b, x: prims.cumsum(b, x, 0),
     lambda b, x: prims.convert(b, prims.ge(b, x, b.constant(0.0)), FLOAT),
+    lambda b, x: prims.mul(b, x, prims.sign(b, x)),
+    lambda b, x: prims.sub(b, x, prims.broadcast_to(b, prims.reduce_max(b, x, (0,)), x.aval.shape)),
+    lambda b, x: prims.sub(b, x, prims.max_(b, prims.neg(b, x), x)),
 ]
 BINARY = [prims.add, prims.sub, prims.mul, prims.div, prims.max_, prims.min_, prims.pow_, prims.rem]
 NUMBERS = [-0.0, 0.0, 2.0, -3.0, np.nan]
@@ -58,8 +61,40 @@ def test_what_is_proved_is_true(program):
     proved = [x for x in atoms if is_never_negative(b, x)]
     with jax.enable_x64(True), np.errstate(all="ignore"):
         values = jaxpr_as_fun(b.build(proved))(SPECIAL)
+        below = jaxpr_as_fun(b.build([x for x in atoms if is_never_positive(b, x)]))(SPECIAL)
     for value in map(np.asarray, values):
         assert not np.any(np.signbit(value) & ~np.isnan(value)), value
+    for value in map(np.asarray, below):
+        assert not np.any(value > 0), value
+
+
+#: A function of a square matrix, and whether it is proved that no element is above zero.
+BELOW = {
+    "columns": (lambda x: x - x.max(axis=0), True),
+    "rows": (lambda x: x - x.max(axis=1)[:, None], True),
+    "all": (lambda x: x - x.max(), True),
+    "rows in place of columns": (lambda x: x - x.max(axis=0)[:, None], False),
+    "columns in place of rows": (lambda x: x - x.max(axis=1), False),
+    "transposed": (lambda x: x.T - x.max(axis=0), False),
+    "larger of two": (lambda x: x - pt.maximum(x.T, x), True),
+    "larger of others": (lambda x: x - pt.maximum(x.T, 1.0), False),
+    "smaller of two": (lambda x: x - pt.minimum(x, x.T), False),
+    "one of two": (lambda x: x - pt.switch(x.sum() > 0, x, x.T), False),
+    "not where it is infinite": (lambda x: x - pt.switch(x > 0, x.max(axis=0), 0.0), False),
+    "size": (lambda x: -abs(x) / 3, True),
+    "square": (lambda x: -(x**2) / 2, True),
+    "itself": (lambda x: x, False),
+}
+
+
+@pytest.mark.parametrize("make, is_proved", BELOW.values(), ids=BELOW)
+def test_exponentials_that_cannot_overflow(make, is_proved):
+    """XLA's library computes them; others get a barrier before a sum."""
+    x = pt.dmatrix("x")
+    f = pytensor.function([x], pt.exp(make(x)).sum(), mode="JAXPR")
+    value = np.random.default_rng(1).normal(size=(70, 70))
+    np.testing.assert_allclose(f(value), np.exp(make(x).eval({x: value})).sum(), rtol=1e-12)
+    assert ("optimization_barrier" in str(pjl.make_jaxpr(f, value))) == (not is_proved)
 
 
 def proves(make) -> bool:

@@ -5,8 +5,8 @@ gradients read the same sums: without barriers, compile time grows with the squa
 
 XLA's library of CPU kernels takes a reduction of 4,096 numbers or more, and the operations that compute its operand,
 into one kernel. In jaxlib 0.12.0 such a kernel loses NaN from a maximum or minimum, leaves out a conversion to a
-narrower dtype before another one, rounds to 8 bits where XLA cuts off, and takes one term of a product with a broadcast
-number for its sum. No option reaches a program that a user's `jax.jit` compiles, so the Jaxpr avoids these forms.
+narrower dtype before another one, rounds to 8 bits where XLA cuts off, takes one term of a product with a broadcast
+number for its sum, and has infinite exponentials from 1.27e308 (2.4e38 of float32) on. No option reaches a program that a user's `jax.jit` compiles, so the Jaxpr avoids these forms.
 docs/notes/xla-library.md has a program of each, and compares other forms with NumPy.
 """
 
@@ -25,6 +25,7 @@ from pytensor_jaxpr_linker.jaxpr import prims
 from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable, with_operands
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_extremum, is_reduction
 from pytensor_jaxpr_linker.jaxpr.passes import count_readers
+from pytensor_jaxpr_linker.jaxpr.signs import is_never_positive
 from pytensor_jaxpr_linker.jaxpr.traits import Trait, having
 
 #: Results of at most this many elements that at least this many operands read get a barrier.
@@ -80,7 +81,7 @@ def nan_or_extremum(b: JaxprBuilder, eqn: Any) -> Atom:
 
 def is_misread(eqn: Any, b: JaxprBuilder) -> bool:
     """Return whether the library may compute an equation wrongly along with a reduction."""
-    return is_matrix_product(eqn) or is_cut(eqn) or is_rounded(eqn)
+    return is_matrix_product(eqn) or is_cut(eqn) or is_rounded(eqn) or may_overflow(eqn, b)
 
 
 def keep_from_library(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
@@ -94,7 +95,10 @@ def keep_from_library(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
     misread = {
         eqn.outvars[0]
         for eqn in eqns
-        if is_matrix_product(eqn) or is_cut(eqn) or (is_rounded(eqn) and is_laid_out(read_by[eqn.outvars[0]]))
+        if is_matrix_product(eqn)
+        or is_cut(eqn)
+        or (is_rounded(eqn) and is_laid_out(read_by[eqn.outvars[0]]))
+        or may_overflow(eqn, b)
     }
     return with_barriers(eqns, b, {x for x in misread if read_by[x] != {optimization_barrier_p}})
 
@@ -107,6 +111,14 @@ def is_laid_out(read_by: set[jex.Primitive]) -> bool:
 def is_matrix_product(eqn: Any) -> bool:
     """Return whether an equation is a product that sums over an axis and whose result has two axes or more."""
     return eqn.primitive is p.dot_general_p and len(eqn.outvars[0].aval.shape) > 1
+
+
+def may_overflow(eqn: Any, b: JaxprBuilder) -> bool:
+    """Return whether an equation is an exponential of what may be above zero.
+
+    The library's are infinite above half of the largest power of two, so a factor of 1.41 too early.
+    """
+    return eqn.primitive in (p.exp_p, p.exp2_p, p.expm1_p) and not is_never_positive(b, eqn.invars[0])
 
 
 def is_rounded(eqn: Any) -> bool:

@@ -284,7 +284,31 @@ def error_of_a_product():
     return jax.jit(lambda x: (x @ jnp.ones((3, 3)) * x).sum())(x), 36_000
 
 
-@pytest.mark.parametrize("error", [error_of_nan, error_of_rounding, error_of_cutting, error_of_a_product])
+def error_of_an_exponential():
+    x = np.full(5000, 709.6)
+    x[1:] = 0.0
+    return jax.jit(lambda x: jnp.exp(x).sum())(x), np.exp(x).sum()
+
+
+@pytest.mark.parametrize("dtype, largest", [("float64", 709.7), ("float32", 88.7)])
+@pytest.mark.parametrize("function", [pt.exp, pt.expm1])
+@pytest.mark.parametrize("shape", [(8, 20), (8, 2047), (5000, 2)], ids=str)
+def test_exponentials_just_below_infinity(shape, function, dtype, largest):
+    """In our programs, and where a user's `jax.jit` compiles; with a value that a sum needs too."""
+    value = np.full(shape, 0.1, dtype)
+    value[0, 1] = largest
+    want = np.exp(value.astype("f8")).sum(axis=0) - (shape[0] if function is pt.expm1 else 0)
+    x = pt.matrix("x", dtype=dtype)
+    result = function(x).sum(axis=0)
+    f, pure = pytensor.function([x], result, mode="JAXPR"), pjl.as_jax_function([x], result)
+    with jax.enable_x64(True):
+        for found in (f(value), jax.jit(pure)(value), jax.jit(jax.vmap(pure))(value[None])[0]):
+            np.testing.assert_allclose(found, want, rtol=1e-12 if dtype == "float64" else 1e-4)
+
+
+@pytest.mark.parametrize(
+    "error", [error_of_nan, error_of_rounding, error_of_cutting, error_of_a_product, error_of_an_exponential]
+)
 @pytest.mark.xfail(strict=False, reason="XLA's errors, docs/notes/upstream/xla-cpu-library.md")
 def test_errors_of_xla(error):
     """A pass says that this jaxlib has the error no more."""
