@@ -16,6 +16,7 @@ REPORTED = {
     "calls": "log density and gradient of PyMC models",
     "samplers": "time to the first and to the last draw of each sampler",
     "effective_draws": "effective draws a second of the default samplers",
+    "whole_programs": "whole programs that sample: seconds of the process, effective draws, memory, other samplers",
     "random_draws": "random draws beside NumPy's",
     "sparse_products": "products of sparse matrices beside SciPy's",
 }

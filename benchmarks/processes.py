@@ -11,12 +11,12 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from statistics import median
-from time import monotonic
+from time import monotonic, perf_counter
 from typing import Any
 
 HERE = Path(__file__).parent
@@ -41,9 +41,11 @@ class Job:
     chain
         Jobs of equal `chain` are not run after one of them has failed.
     blas_threads
-        With more than one, a call on small matrices mostly waits for a core that somebody else is using.
+        With more than one, a call on small matrices mostly waits for a core that somebody else is using. None: as for any user.
     jax_cache
         Whether the function may turn on JAX's compilation cache.
+    then
+        Returns what to store, from the result, the folder and the seconds of the whole process.
     """
 
     call: str
@@ -53,8 +55,9 @@ class Job:
     caches: str | Path = "caches"
     chain: str | None = None
     timeout: float = 900
-    blas_threads: int = 1
+    blas_threads: int | None = 1
     jax_cache: bool = False
+    then: Callable[[dict, Path, float], dict] = lambda result, folder, seconds: result
 
     def run(self, folder: Path) -> dict:
         """Return what the function returned, or the last line of what the process said when it failed."""
@@ -64,18 +67,21 @@ class Job:
             "NUMBA_CACHE_DIR": str(caches / "numba_alone"),
             "JAX_ENABLE_COMPILATION_CACHE": str(self.jax_cache).lower(),
             "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
-            "OPENBLAS_NUM_THREADS": str(self.blas_threads),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
         }
+        if self.blas_threads:
+            env["OPENBLAS_NUM_THREADS"] = str(self.blas_threads)
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, __file__, self.call, json.dumps(self.arguments)]
         options: dict[str, Any] = {"env": env, "cwd": folder, "timeout": self.timeout}
+        began = perf_counter()
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
         except subprocess.TimeoutExpired:
             return {"failed": f"no result after {self.timeout:g} s"}
         if done.returncode:
             return {"failed": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
-        return json.loads(done.stdout.splitlines()[-1]) or {}
+        return self.then(json.loads(done.stdout.splitlines()[-1]) or {}, folder, perf_counter() - began)
 
 
 def collect(rounds: Iterable[list[Job]], collected: dict, data: Path | None) -> None:

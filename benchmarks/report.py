@@ -12,6 +12,7 @@ import calls
 import effective_draws
 import samplers
 import sparse_products
+import whole_programs
 from backends import BACKENDS, TITLES
 from rendering import NONE, compared, failures, figure, fill, listed, mark_models, of_processes, table, text, with_ratio
 
@@ -202,6 +203,7 @@ def render(out: Path) -> str:
         parts += ["## No result\n", listed(failed)] if failed else []
     parts += calls.section(called) if called else []
     parts += [part for found in drawn for part in effective_draws.section(found)]
+    parts += [part for found in whole_programs.stored(out.parent) for part in whole_programs.section(found)]
     parts += samplers.section(sampled) if sampled else []
     return "\n".join(parts)
 
