@@ -246,7 +246,7 @@ def how_it_runs(op_class: type[Op]) -> tuple[str, str]:
     if (reason := HOST.get(class_name(op_class))) is not None:
         return HOSTED, reason[0].upper() + reason[1:] + "."
     raise LookupError(
-        f"The support table does not know {class_name(op_class)}: it needs an emission rule, or an entry in plan/breaks.py"
+        f"The support table lacks {class_name(op_class)}: it needs an emission rule, or an entry in plan/breaks.py"
     )
 
 

@@ -6,8 +6,9 @@ gradients read the same sums: without barriers, compile time grows with the squa
 XLA's library of CPU kernels takes a reduction of 4,096 numbers or more, and the operations that compute its operand,
 into one kernel. In jaxlib 0.12.0 such a kernel loses NaN from a maximum or minimum, leaves out a conversion to a
 narrower dtype before another one, rounds to 8 bits where XLA cuts off, takes one term of a product with a broadcast
-number for its sum, and has infinite exponentials from 1.27e308 (2.4e38 of float32) on. No option reaches a program that a user's `jax.jit` compiles, so the Jaxpr avoids these forms.
-docs/notes/xla-library.md has a program of each, and compares other forms with NumPy.
+number for its sum, and has infinite exponentials from 1.27e308 (2.4e38 of float32) on. No option reaches a program that
+a user's `jax.jit` compiles, so the Jaxpr avoids these forms. docs/notes/xla-library.md has a program of each, and
+compares other forms with NumPy.
 """
 
 from __future__ import annotations
