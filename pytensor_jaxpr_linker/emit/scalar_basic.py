@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial, wraps
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -243,8 +243,16 @@ def log_base(b: JaxprBuilder, x: Atom, base: float) -> Atom:
     return prims.div(b, prims.log(b, x), number(b, x, np.log(base)))
 
 
-for op_type, base in ((ps.Log2, 2.0), (ps.Log10, 10.0)):
-    emits_scalar(op_type)(partial(log_base, base=base))
+@emits_scalar(ps.Log2)
+def log2(b, x):
+    """The logarithm to base 2."""
+    return log_base(b, x, 2.0)
+
+
+@emits_scalar(ps.Log10)
+def log10(b, x):
+    """The logarithm to base 10."""
+    return log_base(b, x, 10.0)
 
 
 @emits_scalar(ps.Exp2)
@@ -306,5 +314,8 @@ def complex_log1mexp(b, x):
 
 @emits_scalar(psm.Log1mexp, form=values(of_complex=scalar_primitives.on_branch_cuts(complex_log1mexp), single=True))
 def log1mexp(x: Value) -> Value:
-    """``log(1 - exp(x))`` for x < 0, by Mächler (2012), https://cran.r-project.org/web/packages/Rmpfr/vignettes/."""
+    """``log(1 - exp(x))`` for negative `x`, by Mächler (2012).
+
+    https://cran.r-project.org/web/packages/Rmpfr/vignettes/
+    """
     return where(x < -np.log(2.0), log1p(-exp(x)), log(-expm1(x)))

@@ -25,7 +25,7 @@ KNOWN_RANGE = 2**16
 
 @emits(basic.TensorFromScalar, basic.ScalarFromTensor, TypeCastingOp)
 def emit_TensorFromScalar(op, node, b, x):
-    """Pass the operand on: these Ops change how PyTensor sees it, not its value. A scalar is a 0-d array here."""
+    """Pass the operand on: these Ops change how PyTensor sees it, not its value."""
     return x
 
 

@@ -127,7 +127,7 @@ def axes_of_bound(b: JaxprBuilder, value: Atom, bound: Atom, depth: int) -> list
         inner = eqn.invars
     elif eqn.primitive is p.select_n_p:
         condition, *branches = eqn.invars
-        inner = [x for x in branches if not is_nan(b, x)]
+        inner = [x for x in branches if not is_nan_constant(b, x)]
         if is_where_infinite(b, condition, branches[0]):
             inner = branches[:1]
         elif len(inner) > 1 and not chooses_larger(b, condition, branches):
@@ -165,7 +165,7 @@ def is_where_infinite(b: JaxprBuilder, condition: Atom, x: Atom) -> bool:
     return size is not None and size.invars[0] is x and limit is not None and bool(np.all(limit == np.inf))
 
 
-def is_nan(b: JaxprBuilder, x: Atom) -> bool:
+def is_nan_constant(b: JaxprBuilder, x: Atom) -> bool:
     """Return whether a value is the constant NaN, or that broadcast."""
     eqn = b.definition(x, p.broadcast_in_dim_p)
     value = b.known(x if eqn is None else eqn.invars[0])

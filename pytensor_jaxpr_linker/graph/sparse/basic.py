@@ -36,20 +36,27 @@ from pytensor_jaxpr_linker.graph.sparse.products import constant_rows, reordered
 
 # -- arrays and matrices -----------------------------------------------------------------------------------------------
 
-#: The lowerings that are one expression, by the name or the class of the Op.
-ONE_EXPRESSION: dict[str | type, Lowering] = {
-    DeepCopyOp: lambda node, x: x,  # the outputs of the graph are copies
-    Shape: lambda node, x: pt.stack(x.shape),
-    Shape_i: lambda node, x: x.shape[node.op.i],
-    ViewOp: lambda node, x: x,
-    "basic.Cast": lambda node, x: x.cast(node.op.out_type),
-    "basic.DenseFromSparse": lambda node, x: dense(x),
-    "basic.EnsureSortedIndices": lambda node, x: x if x.pattern is None else arranged(x),  # else the host sorts them
-    "basic.Remove0": lambda node, x: replace(x, drops_zeros=True, is_list=False),
-    "basic.SparseFromDense": lambda node, x: of_dense(x, node.op.format),
-    "basic.Transpose": lambda node, x: x.transposed,
+#: The lowerings that are one expression, by the name or the class of the Op, with their notes in docs/ops.md.
+ONE_EXPRESSION: dict[str | type, tuple[str, Lowering]] = {
+    DeepCopyOp: ("Do nothing: the outputs of the graph are copies.", lambda node, x: x),
+    Shape: ("Return the lengths of the axes.", lambda node, x: pt.stack(x.shape)),
+    Shape_i: ("Return the length of an axis.", lambda node, x: x.shape[node.op.i]),
+    ViewOp: ("Do nothing.", lambda node, x: x),
+    "basic.Cast": ("Cast the numbers.", lambda node, x: x.cast(node.op.out_type)),
+    "basic.DenseFromSparse": ("Sum entries at their places.", lambda node, x: dense(x)),
+    "basic.EnsureSortedIndices": (
+        "Sort the entries of each row (column) of a CSR (CSC) matrix.",
+        lambda node, x: x if x.pattern is None else arranged(x),  # else the host sorts them
+    ),
+    "basic.Remove0": ("Note that zeros are left out.", lambda node, x: replace(x, drops_zeros=True, is_list=False)),
+    "basic.SparseFromDense": (
+        "Take all elements as entries, except zeros.",
+        lambda node, x: of_dense(x, node.op.format),
+    ),
+    "basic.Transpose": ("Exchange rows and columns, and the format.", lambda node, x: x.transposed),
 }
-for op, lowering in ONE_EXPRESSION.items():
+for op, (note, lowering) in ONE_EXPRESSION.items():
+    lowering.__doc__ = note
     lowers(op)(lowering)
 
 
