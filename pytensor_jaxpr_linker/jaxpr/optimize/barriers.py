@@ -101,12 +101,12 @@ def keep_from_library(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
         or (is_rounded(eqn) and is_laid_out(read_by[eqn.outvars[0]]))
         or may_overflow(eqn, b)
     }
-    return with_barriers(eqns, b, {x for x in misread if read_by[x] != {optimization_barrier_p}})
+    return with_barriers(eqns, b, {x for x in misread if read_by[x] - {optimization_barrier_p}})
 
 
 def is_laid_out(read_by: set[jex.Primitive]) -> bool:
-    """Return whether the readers of a value may hand it to a reduction in another layout; readers outside may."""
-    return not read_by or not read_by.isdisjoint(MOVING)
+    """Return whether the readers of a value may hand it to a reduction in another layout."""
+    return not read_by.isdisjoint(MOVING)
 
 
 def is_matrix_product(eqn: Any) -> bool:
