@@ -195,11 +195,11 @@ class Module:
         >>> import pytensor, pytensor.tensor as pt
         >>> import pytensor_jaxpr_linker as pjl
         >>> x = pt.tensor("x", dtype="float64", shape=(3,))
-        >>> f = pytensor.function([x], pt.exp(x), mode="JAXPR", name="growth")
+        >>> f = pytensor.function([x], pt.log1p(x), mode="JAXPR", name="growth")
         >>> print(pjl.Module(f).mlir().pure_text())
         module @growth {
           func.func public @growth(%arg0: tensor<3xf64>) -> tensor<3xf64> {
-            %0 = stablehlo.exponential %arg0 : tensor<3xf64>
+            %0 = stablehlo.log_plus_one %arg0 : tensor<3xf64>
             return %0 : tensor<3xf64>
           }
         }

@@ -23,7 +23,7 @@ from jax.extend.core import primitives as p
 
 from pytensor_jaxpr_linker.base.jax_compat import optimization_barrier_p
 from pytensor_jaxpr_linker.jaxpr import prims
-from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable, with_operands
+from pytensor_jaxpr_linker.jaxpr.builder import Atom, JaxprBuilder, Shape, is_variable
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import is_extremum, is_reduction
 from pytensor_jaxpr_linker.jaxpr.passes import count_readers
 from pytensor_jaxpr_linker.jaxpr.signs import is_never_positive
@@ -45,15 +45,17 @@ def add_barriers(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
 
 
 def with_barriers(eqns: list[Any], b: JaxprBuilder, results: Container[Atom]) -> list[Any]:
-    """Put barriers behind some results; the same list if no equation computes one."""
+    """Put barriers behind some results, also where the Jaxpr returns them; the same list if no equation computes one."""
     if not any(var in results for eqn in eqns for var in eqn.outvars):
         return eqns
-    shielded: dict[Atom, Atom] = {}
     found: list[Any] = []
     for eqn in eqns:
-        b.restart(eqn)
-        shielded |= {var: prims.barrier(b, [var])[0] for var in eqn.outvars if var in results}
-        found += [with_operands(eqn, shielded), *b.eqns]
+        shielded = {var: jex.Var(var.aval) for var in eqn.outvars if var in results}
+        found.append(eqn.replace(outvars=[shielded.get(var, var) for var in eqn.outvars]) if shielded else eqn)
+        if shielded:
+            b.restart(eqn)
+            prims.barrier(b, list(shielded.values()))
+            found += b.ending_in(list(shielded))
     return found
 
 
@@ -101,12 +103,13 @@ def keep_from_library(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
         or (is_rounded(eqn) and is_laid_out(read_by[eqn.outvars[0]]))
         or may_overflow(eqn, b)
     }
-    return with_barriers(eqns, b, {x for x in misread if read_by[x] - {optimization_barrier_p}})
+    returned = set(filter(is_variable, b.outputs)) if b.for_jax else set()
+    return with_barriers(eqns, b, {x for x in misread if x in returned or read_by[x] - {optimization_barrier_p}})
 
 
 def is_laid_out(read_by: set[jex.Primitive]) -> bool:
-    """Return whether the readers of a value may hand it to a reduction in another layout."""
-    return not read_by.isdisjoint(MOVING)
+    """Return whether the readers of a value may hand it to a reduction in another layout; readers outside may."""
+    return not read_by or not read_by.isdisjoint(MOVING)
 
 
 def is_matrix_product(eqn: Any) -> bool:
