@@ -306,6 +306,21 @@ def test_exponentials_just_below_infinity(shape, function, dtype, largest):
             np.testing.assert_allclose(found, want, rtol=1e-12 if dtype == "float64" else 1e-4)
 
 
+@pytest.mark.parametrize("result", ["product", "exponential"])
+def test_results_that_a_user_sums(result):
+    """The reduction is behind the Jaxpr, in the user's program."""
+    x = pt.dmatrix("x")
+    value = np.random.default_rng(0).normal(size=(4000, 3))
+    if result == "product":
+        pure, want = pjl.as_jax_function([x], x @ pt.full((3, 3), 2.0)), value @ np.full((3, 3), 2.0) * value
+    else:
+        value[7, 1] = 709.6
+        pure, want = pjl.as_jax_function([x], pt.exp(x)), np.exp(value)
+    with jax.enable_x64(True):
+        found = jax.jit(lambda x: (pure(x) * x if result == "product" else pure(x)).sum())(value)
+    np.testing.assert_allclose(found, want.sum(), rtol=1e-9)
+
+
 @pytest.mark.parametrize(
     "error", [error_of_nan, error_of_rounding, error_of_cutting, error_of_a_product, error_of_an_exponential]
 )
