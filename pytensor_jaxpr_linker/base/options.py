@@ -1,4 +1,7 @@
-"""Settings of a thread: options, of the linker, a context, the environment or by default; stance; platforms."""
+"""Settings of a thread: options, and where they come from, the stance, and the platforms of programs.
+
+An option comes from the linker, a context, the environment, or has its default.
+"""
 
 from __future__ import annotations
 

@@ -304,7 +304,10 @@ def emit_while(b: JaxprBuilder, loop: Loop, steps: int | Atom) -> list[Atom]:
 
 
 def is_filled(b: JaxprBuilder, track: Track, steps: int | Atom, is_until: bool) -> bool:
-    """Return whether rows are written to a buffer, else the last are carried; `CannotEmit` if neither number fits."""
+    """Return whether rows are written to a buffer; else only the last ones are carried.
+
+    Raises `CannotEmit` if the number of rows fits neither.
+    """
     reason = "how many rows an output has depends on the number of steps"
     if hasattr(steps, "aval"):
         if track.is_whole or track.length > max(track.newest, track.buffer is None):

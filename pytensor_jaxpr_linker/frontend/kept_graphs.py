@@ -116,7 +116,10 @@ def remember_original(fgraph: FunctionGraph) -> None:
 
 
 def original_of(fgraph: FunctionGraph) -> Original | None:
-    """Return inputs and outputs before rewrites, if kept, without updates, the last outputs, that a copy left out."""
+    """Return inputs and outputs before the rewrites of a function's graph, or None if nothing kept them.
+
+    `Function.copy` may leave out updates, which are the last outputs.
+    """
     found = next(filter(None, (getattr(v.tag, KEEP, None) for v in fgraph.outputs)), None)
     return None if found is None else Original(found.inputs, found.outputs[: len(fgraph.outputs)])
 

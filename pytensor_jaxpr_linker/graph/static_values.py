@@ -37,7 +37,10 @@ class NotStatic(CannotEmit):
 
 
 class StaticValues:
-    """Values known when a region is specialized, of input `values` and shapes by `shape_of`, on demand and kept."""
+    """The values that are known when a region is specialized, computed on demand and kept.
+
+    `values` are the inputs that key the specialization. `shape_of` gives the shape of a lowered variable.
+    """
 
     def __init__(self, values: Mapping[Variable, Any], shape_of: Callable[[Variable], tuple[int, ...]]):
         self._values: dict[Variable, Any] = dict(values)

@@ -216,7 +216,10 @@ def lanes_within(known: GraphSelections, node: Apply, operands: Sequence[Operand
 def single_mask(
     known: GraphSelections, node: Apply, operands: Sequence[Operand]
 ) -> tuple[Selection, int, list[Any]] | None:
-    """Return selection, axis and index with full slices of the only mask, or `Nonzero`'s results of one; or None."""
+    """Return the selection of the only mask of an index, its axis, and the index with full slices there; or None.
+
+    The results of `Nonzero` for an array of the same lengths are a mask, too.
+    """
     entries, new = index_of(node, node.inputs), index_of(node, operands)
     arrays = [i for i, entry in enumerate(entries) if not isinstance(entry, slice)]
     first, stop = arrays[0], arrays[-1] + 1

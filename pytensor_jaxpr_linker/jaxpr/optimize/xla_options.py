@@ -72,7 +72,10 @@ def options_of_chain(closed: Any) -> dict[str, Any]:
 
 
 def chosen_options(passes: list[str], eqns: Sequence[Any], *closed: Any) -> dict[str, Any]:
-    """Return options without some passes, and without the library (small products) or its reductions (large maxima)."""
+    """Return the options that leave out some of XLA's passes, and its library.
+
+    All of the library is left out if products and sums are small, and its reductions if a maximum is large.
+    """
     found: dict[str, Any] = {"xla_disable_hlo_passes": ",".join(passes)} if passes else {}
     if most_read(eqns, is_product, *closed) <= LIBRARY_PRODUCT:
         return found | NO_LIBRARY

@@ -166,7 +166,10 @@ def rotation(p: Array, q: Array, between: Array, enough: Array) -> tuple[Array, 
 
 
 def two_sided_round(_: Array, x: Array) -> list[Array]:
-    """Make elements between row i and ``i + n / 2`` zero, and pair the rows, which go on beyond the matrix, anew."""
+    """Make the elements between row i and row ``i + n / 2`` zero, for all i, and pair the rows anew.
+
+    The rows go on beyond the matrix.
+    """
     n, h = x.shape[-2], x.shape[-2] // 2
     p, q = (x[..., k : k + h, k : k + h].diagonal().real for k in (0, h))
     between = x[..., :h, h:n].diagonal()
