@@ -48,7 +48,7 @@ def jobs(model: str, args: argparse.Namespace) -> Iterator[Job]:
                     caches=caches,
                     chain=side,
                     timeout=args.timeout,
-                    jax_cache=True,
+                    keeps_programs=True,
                 )
 
 

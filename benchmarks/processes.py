@@ -42,8 +42,8 @@ class Job:
         Jobs of equal `chain` are not run after one of them has failed.
     blas_threads
         With more than one, a call on small matrices mostly waits for a core that somebody else is using. None: as for any user.
-    jax_cache
-        Whether the function may turn on JAX's compilation cache.
+    keeps_programs
+        Whether this package keeps programs for later processes, and JAX may, if the function turns that on.
     then
         Returns what to store, from the result, the folder and the seconds of the whole process.
     """
@@ -56,7 +56,7 @@ class Job:
     chain: str | None = None
     timeout: float = 900
     blas_threads: int | None = 1
-    jax_cache: bool = False
+    keeps_programs: bool = False
     then: Callable[[dict, Path, float], dict] = lambda result, folder, seconds: result
 
     def run(self, folder: Path) -> dict:
@@ -65,7 +65,8 @@ class Job:
         env = os.environ | {
             "PYTENSOR_FLAGS": f"base_compiledir={caches}",
             "NUMBA_CACHE_DIR": str(caches / "numba_alone"),
-            "JAX_ENABLE_COMPILATION_CACHE": str(self.jax_cache).lower(),
+            "JAX_ENABLE_COMPILATION_CACHE": str(self.keeps_programs).lower(),
+            "PYTENSOR_JAXPR_CACHE": "" if self.keeps_programs else "off",
             "JAX_TRACEBACK_FILTERING": "off",  # else the last line of a traceback is not the error
             "PYTHONPATH": os.pathsep.join(filter(None, [str(HERE.parent), os.environ.get("PYTHONPATH")])),
         }

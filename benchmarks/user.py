@@ -6,7 +6,6 @@ Nothing but the standard library is imported before the function runs, as in a u
 import resource
 import sys
 from importlib import import_module
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -31,13 +30,8 @@ def used() -> dict:
     return {"memory": peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), "modules": len(sys.modules)}
 
 
-def sample(name: str, side: str, draws: int, chains: int, seed: int, caches: str, file: str) -> dict:
+def sample(name: str, side: str, draws: int, chains: int, seed: int, file: str) -> dict:
     """Make a model, sample it, and write its draws to a file.
-
-    Parameters
-    ----------
-    caches
-        The folder of `pytensor_jaxpr_linker.cache`.
 
     Returns
     -------
@@ -45,7 +39,7 @@ def sample(name: str, side: str, draws: int, chains: int, seed: int, caches: str
         The seconds of the call, of sampling alone as the sampler says, and of writing the file, which is no part of a user's program; memory and modules.
     """
     run = {"stanli": run_stanli, "owalnuts": run_owalnuts, "walnutpie": run_walnutpie}.get(side, run_pymc)
-    seconds, sampling, divergences, arrays = run(name, side, draws, chains, seed, caches)
+    seconds, sampling, divergences, arrays = run(name, side, draws, chains, seed)
     result = {"seconds": seconds, "sampling": sampling, "divergences": divergences, **used()}
     began = perf_counter()
     import_module("numpy").savez(file, **arrays)
@@ -57,12 +51,11 @@ type Run = tuple[
 ]  #: Seconds of the call and of sampling, divergences, draws.
 
 
-def run_pymc(name: str, side: str, draws: int, chains: int, seed: int, caches: str) -> Run:
+def run_pymc(name: str, side: str, draws: int, chains: int, seed: int) -> Run:
     """Sample with a function of PyMC's signature."""
     run = import_module("pymc").sample
     if side == "ours":
         run = import_module("pytensor_jaxpr_linker.pymc").sample
-        import_module("pytensor_jaxpr_linker").cache(Path(caches).absolute())
     with pymc_model(name) as model:
         began = perf_counter()
         found = run(draws, chains=chains, random_seed=seed, progressbar=False, **OPTIONS[side])
@@ -78,7 +71,7 @@ def pymc_model(name: str) -> Any:
     return module.MODELS[name]() if name in module.MODELS else import_module("pymc_models").MODELS[name]()
 
 
-def run_owalnuts(name: str, side: str, draws: int, chains: int, seed: int, caches: str) -> Run:
+def run_owalnuts(name: str, side: str, draws: int, chains: int, seed: int) -> Run:
     """Sample with oWALNUTS and PyMC's density by Numba; draws are of the unconstrained space."""
     owalnuts, cores = import_module("owalnuts"), len(import_module("os").sched_getaffinity(0))
     model = pymc_model(name)
@@ -89,7 +82,7 @@ def run_owalnuts(name: str, side: str, draws: int, chains: int, seed: int, cache
     return perf_counter() - began, found.wall_seconds, divergent, {"x": found.samples}
 
 
-def run_walnutpie(name: str, side: str, draws: int, chains: int, seed: int, caches: str) -> Run:
+def run_walnutpie(name: str, side: str, draws: int, chains: int, seed: int) -> Run:
     """Sample with walnutpie, which ends when R-hat is small, and the same density; draws are of the unconstrained space."""
     import ctypes
 
@@ -116,7 +109,7 @@ def run_walnutpie(name: str, side: str, draws: int, chains: int, seed: int, cach
     return ended - began, ended - prepared, None, {"x": np.stack([np.asarray(chain)[:length] for chain in found])}
 
 
-def run_stanli(name: str, side: str, draws: int, chains: int, seed: int, caches: str) -> Run:
+def run_stanli(name: str, side: str, draws: int, chains: int, seed: int) -> Run:
     """Sample the model's Stan program."""
     stanli = import_module("stanli")
     code, data = import_module("stan_programs").PROGRAMS[name]

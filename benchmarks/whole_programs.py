@@ -68,7 +68,7 @@ def jobs(model: str, args: argparse.Namespace) -> Iterator[Job]:
             if side == "stanli" and model not in PROGRAMS:
                 continue
             for key in CACHES:
-                arguments = {"name": model, "side": side, "seed": repeat + 1, "caches": f"{caches}/xla"}
+                arguments = {"name": model, "side": side, "seed": repeat + 1}
                 arguments |= {"draws": args.draws, "chains": args.chains, "file": f"{caches}-{key}.npz"}
                 yield Job(
                     "user:sample",
@@ -78,7 +78,7 @@ def jobs(model: str, args: argparse.Namespace) -> Iterator[Job]:
                     chain=side,
                     timeout=args.timeout,
                     blas_threads=None,
-                    jax_cache=True,
+                    keeps_programs=True,
                     then=partial(judge, key, arguments["file"]),
                 )
 

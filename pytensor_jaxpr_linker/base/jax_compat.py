@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.extend.core as jex
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax._src import core, flattree, source_info_util, xla_bridge
 from jax._src.core import dim_value_aval
@@ -28,7 +29,7 @@ from jax._src.xla_metadata import xla_metadata_call_p
 from jax.extend import linear_util
 from jax.extend.core import primitives
 from jax.interpreters import mlir
-from jaxlib import xla_client
+from jaxlib import lapack, xla_client
 
 from jaxpr_artifact.threads import set_thread_x64, thread_x64, with_x64_restored
 from pytensor_jaxpr_linker.base.options import given_platforms
@@ -227,14 +228,26 @@ class Executable(NamedTuple):
     handlers: list[Any]
 
 
+def runs_alone(compiled: jax.stages.Compiled) -> bool:
+    """Return whether a call of a compiled program only runs that: it calls no Python, and has no effects."""
+    run = compiled._executable.unsafe_call  # type: ignore[attr-defined]
+    if type(run) is not ExecuteReplicated or run.mut is not None:
+        return False
+    return not (run.has_host_callbacks or run.has_unordered_effects or run.ordered_effects)
+
+
 def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
     """Return the executable of a compiled program, or None if a call does more than run it on all arguments."""
     run = compiled._executable.unsafe_call  # type: ignore[attr-defined]
     arguments, *_ = compiled.in_avals
-    is_plain = type(run) is ExecuteReplicated and run.mut is None and len(run.kept_var_idx) == len(arguments)
-    if not is_plain or run.has_host_callbacks or run.has_unordered_effects or run.ordered_effects:
+    if not runs_alone(compiled) or len(run.kept_var_idx) != len(arguments):
         return None
     return Executable(run.xla_executable.execute_sharded, run.out_handler.handlers)
+
+
+def prepare_lapack() -> None:
+    """Look up the functions of LAPACK, as JAX does when it lowers a call of one: a stored program has no lowering."""
+    lapack.prepare_lapack_call("potrf_ffi", np.float64)
 
 
 #: JAX's settings `jax_debug_nans` and `jax_debug_infs`: it looks for NaN or infinities in the results of each program

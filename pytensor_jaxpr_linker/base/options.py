@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 from pytensor_jaxpr_linker.base.contexts import bound, named_context
 from pytensor_jaxpr_linker.base.logs import LOGS_VARIABLE
+from pytensor_jaxpr_linker.base.private_files import CACHE_VARIABLE
 
 #: What each option that is one of several words may be.
 CHOICES = {
@@ -179,7 +180,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Return the options that environment variables set; a name or a value that no option has is a ValueError."""
     kinds = {f.name: str(f.type) for f in fields(Options)}
     found: dict[str, Any] = {}
-    for variable in sorted(v for v in environment if v.startswith(PREFIX) and v != LOGS_VARIABLE):
+    for variable in sorted(v for v in environment if v.startswith(PREFIX) and v not in (LOGS_VARIABLE, CACHE_VARIABLE)):
         name = variable.removeprefix(PREFIX).lower()
         if name not in kinds:
             known = ", ".join(PREFIX + n.upper() for n in kinds)

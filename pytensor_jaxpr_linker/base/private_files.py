@@ -10,6 +10,8 @@ import os
 import stat
 from pathlib import Path
 
+#: The environment variable that names the folder of kept programs, or is "off".
+CACHE_VARIABLE = "PYTENSOR_JAXPR_CACHE"
 #: What the group and others may do: write to a file or a folder, or enter a folder.
 WRITE, ENTER = stat.S_IWGRP | stat.S_IWOTH, stat.S_IXGRP | stat.S_IXOTH
 
@@ -25,11 +27,11 @@ def make_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def checked_folder(folder: Path) -> Path:
+def checked_folder(folder: Path, with_files: bool = True) -> Path:
     """Return a folder without links on the way to it, or raise if somebody else can change its contents.
 
     As for the files of ssh, the folders above it count, up to the user's home: who may rename it there can put another
-    one in its place.
+    one in its place. Its files count `with_files`: `read_file` checks each of them again.
 
     Raises
     ------
@@ -50,7 +52,7 @@ def checked_folder(folder: Path) -> Path:
         if above == home:
             break
     unsafe = WRITE if real.stat().st_mode & ENTER else 0
-    for path in real.iterdir():
+    for path in real.iterdir() if with_files else ():
         if not path.is_symlink() and (reason := why_foreign(path.stat(), unsafe)):
             raise unsafe_folder_error(folder, f"{path.name}, in it, {reason}")
     return real

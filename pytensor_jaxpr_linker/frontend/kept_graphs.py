@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import pytensor
@@ -38,7 +38,7 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
-#: The name of the rewrite that keeps a copy, and of the attribute of a variable's tag that holds the copy.
+#: The name of the rewrite that keeps a copy.
 KEEP = "jaxpr_keep_original"
 
 
@@ -112,7 +112,7 @@ def remember_original(fgraph: FunctionGraph) -> None:
     if original is not None:
         for v in fgraph.outputs:
             if v.owner is not None:
-                setattr(v.tag, KEEP, original)
+                setattr(v.tag, flat.ORIGINAL, original)
 
 
 def original_of(fgraph: FunctionGraph) -> Original | None:
@@ -120,7 +120,7 @@ def original_of(fgraph: FunctionGraph) -> Original | None:
 
     `Function.copy` may leave out updates, which are the last outputs.
     """
-    found = next(filter(None, (getattr(v.tag, KEEP, None) for v in fgraph.outputs)), None)
+    found = next(filter(None, (getattr(v.tag, flat.ORIGINAL, None) for v in fgraph.outputs)), None)
     return None if found is None else Original(found.inputs, found.outputs[: len(fgraph.outputs)])
 
 
@@ -271,19 +271,23 @@ KEEPING_REWRITES = (
 )
 
 
-def cache(directory: str | Path | None = None) -> Path | None:
-    """Use a folder for XLA's programs, PyTensor's rewritten graphs and samplers of PyMC models from now on.
+def cache(directory: str | Path | Literal[False] | None = None) -> Path | None:
+    """Choose where programs and rewritten graphs are kept for later processes, or turn that off.
 
-    A function that an earlier process compiled needs no time of XLA and of PyTensor's rewrites then, and a sampler is
-    not traced again. Programs are in JAX's persistent compilation cache, with programs of every size: it serves all JAX
-    code of the process. An entry that can't be read or written costs a warning, and the program is compiled, or the
-    graph rewritten, again.
+    Without a call of this function they are kept in PyTensor's ``base_compiledir``, in its folder ``jaxpr``, which the
+    environment variable ``PYTENSOR_JAXPR_CACHE`` replaces (``off`` for none): functions and samplers that an earlier
+    process compiled need no time of XLA, of PyTensor's rewrites and of tracing. That folder holds at most 1 GiB: then
+    the entries that were used least recently go.
+
+    A call turns JAX's persistent compilation cache on, too, for programs of every size: it serves all JAX code of the
+    process. Nothing is dropped from the folder of a call. An entry that can't be read or written costs a warning, and
+    the program is compiled, or the graph rewritten, again.
 
     Parameters
     ----------
-    directory : str or Path, optional
+    directory : str, Path or False, optional
         The folder, which is made if it is missing. If None, a folder in PyTensor's ``base_compiledir``, for this
-        platform and Python.
+        platform and Python. If False, nothing is kept for later processes from now on; JAX's settings stay.
 
     Notes
     -----
@@ -295,7 +299,7 @@ def cache(directory: str | Path | None = None) -> Path | None:
     Returns
     -------
     Path or None
-        The folder; None, with a `CacheWarning`, if no file can be written there.
+        The folder; None if nothing is kept: with a `CacheWarning`, if no file can be written there.
 
     Raises
     ------
@@ -309,6 +313,9 @@ def cache(directory: str | Path | None = None) -> Path | None:
     >>> import pytensor_jaxpr_linker as pjl
     >>> folder = pjl.cache(tempfile.mkdtemp())
     """
+    if directory is False:
+        STORE.use(None)
+        return None
     if directory is None:
         compiled = Path(pytensor.config.compiledir)
         directory = compiled.with_name(compiled.name.replace("compiledir", "xla"))

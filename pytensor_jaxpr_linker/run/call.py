@@ -125,12 +125,13 @@ class ProgramCall:
         arguments = pack_arguments(program.inputs, args, least)
         constants = program.device_constants(device)
         avals = [*args, *constants]
-        results = only.admit(avals).jaxpr.out_avals
-        has_code = len(results) > count
-        code = count if has_code and self._packs_code else None
         packable = [i for i, convert in enumerate(self._converters) if convert in placement.NUMPY_RESULTS]
-        packed = only.packed(avals, arguments, pack_results(results, packable, code, least), device)
-        on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in packed.others if i < len(args))
+        code = count if self._packs_code else None  # the check code follows the results, if there is one
+        how = repr((self._policy.options, arguments, packable, code, least))
+        pack = partial(pack_results, wanted=packable, code=code, least=least)
+        packed = only.packed(avals, arguments, pack, device, how)
+        has_code, others = packed.layout.returned > count, packed.layout.others
+        on_device = all(i in self.shared and isinstance(args[i], jax.Array) for i in others if i < len(args))
         structs = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in avals]
         check = partial(self._test, only, args=structs) if has_code else None
         return codegen.packed_call(packed, constants, len(args), self._converters, check, on_device)

@@ -162,26 +162,31 @@ def packed_call(
     on_device
         Whether the arguments that are not packed are JAX arrays on its device.
     """
-    arguments, results = program.arguments, program.results
+    layout = program.layout
+    arguments, results = layout.arguments, layout.results
     names: dict[str, Any] = {"array": np.array, "frombuffer": np.frombuffer, "join_bytes": b"".join}
-    names |= {"flat_copy": flat_copy, "dtype": arguments.dtype, "jitted": program.jitted}
+    names |= {"flat_copy": flat_copy, "dtype": arguments.dtype, "program": program.call}
     names |= {f"x{inputs + i}": x for i, x in enumerate(constants)}
     names |= {f"convert{i}": c for i, c in enumerate(converters)}
     buffers: list[CallBuffer] = []
     names |= {"pop": buffers.pop, "push": buffers.append, "make_buffer": program.make_buffer}
     lines, operands = packed_arguments(program)
     count = len(converters) + (check is not None)
-    whole = ["buffer.array" if program.donates else "p"] * bool(results.pieces)
-    targets = [*whole, *(f"r{i}" for i in results.others(count)), *["_"] * program.has_witness]
+    whole = ["buffer.array" if layout.donates else "p"] * bool(results.pieces)
+    targets = [*whole, *(f"r{i}" for i in results.others(count)), *["_"] * layout.has_witness]
     if on_device and program.executable is not None and (program.make_buffer or not arguments.pieces):
         names |= program.executable._asdict()
         lines.append(f" [{', '.join(targets)}] = execute([{', '.join(operands)}]).consume_with_handlers(handlers)")
     else:
         names |= {"thread_x64": jax_compat.thread_x64, "set_thread_x64": jax_compat.set_thread_x64}
         lines += [" outside = thread_x64()", " try:", "  set_thread_x64(True)"]
-        lines += [f"  [{', '.join(targets)}] = jitted({', '.join(operands)})", " finally:", "  set_thread_x64(outside)"]
+        lines += [
+            f"  [{', '.join(targets)}] = program({', '.join(operands)})",
+            " finally:",
+            "  set_thread_x64(outside)",
+        ]
     scalars = {i for i, convert in enumerate(converters) if convert is placement.numpy_scalar} | {len(converters)}
-    unpacking, unpacked = unpacked_results(results, scalars, program.donates)
+    unpacking, unpacked = unpacked_results(results, scalars, layout.donates)
     lines += unpacking
     if program.make_buffer is not None:
         lines.append(" push(buffer)")
@@ -199,10 +204,10 @@ def packed_call(
 
 def packed_arguments(program: PackedProgram) -> tuple[list[str], list[str]]:
     """Return the lines that pack arguments, into the memory of a buffer if there is one, and the program's operands."""
-    operands = [f"x{i}" for i in program.others]
-    if not program.arguments.pieces:
+    operands = [f"x{i}" for i in program.layout.others]
+    if not program.layout.arguments.pieces:
         return [], operands
-    packed = local_names("x", program.arguments.positions)
+    packed = local_names("x", program.layout.arguments.positions)
     lines = [" try:", f"  packed = join_bytes(({packed},))"]
     # An array that is not contiguous.
     lines += [" except (TypeError, ValueError):", f"  packed = flat_copy(({packed},), dtype)"]

@@ -132,12 +132,15 @@ def pack_arguments(inputs: Sequence[Variable], args: Sequence[Any], least: int) 
 
 
 def pack_results(avals: Sequence[Any], wanted: Sequence[int], code: int | None, least: int) -> Packing:
-    """Return how the `wanted` results of the commonest dtype are packed, with the check code if that can hold it."""
+    """Return how the `wanted` results of the commonest dtype are packed, with the check code if that can hold it.
+
+    The code is the result at a position that need not exist.
+    """
     found = commonest({i: avals[i].dtype for i in wanted})
     if found is None:
         return NOTHING
     places, dtype = found
-    if code is not None and dtype == np.float64:
+    if code is not None and code < len(avals) and dtype == np.float64:
         places = [*places, code]
     return pack_small([(i, avals[i].shape) for i in places], dtype, least)
 
@@ -187,22 +190,44 @@ class CallBuffer:
 MOST_FILL_BYTES = 2**12
 
 
-class PackedProgram(NamedTuple):
-    """A program of packed arguments and results."""
+class PackedLayout(NamedTuple):
+    """The arguments and results of a packed program."""
 
     arguments: Packing
     others: list[int]
     """The positions of the arguments that it takes behind the packed ones."""
     results: Packing
-    jitted: Any
-    executable: jax_compat.Executable | None = None
-    """The same as `jitted`, if all arguments are JAX arrays."""
-    make_buffer: Callable[[], CallBuffer] | None = None
-    """Makes memory for the packed arguments. If None, they are a new array in each call."""
+    returned: int
+    """How many results there are without packing."""
     donates: bool = False
     """Whether the packed results are where the packed arguments were."""
     has_witness: bool = False
     """Whether the last result is a witness, see `with_small_calls`."""
+
+    @property
+    def length(self) -> int:
+        """How many elements the memory of the packed arguments has: donated, with the results and the witness."""
+        ours = self.arguments.length
+        return max(ours, self.results.length + 1) if self.donates else ours
+
+
+class PackedProgram(NamedTuple):
+    """A program of packed arguments and results."""
+
+    layout: PackedLayout
+    call: Any
+    """The jitted function or, for a device, the compiled program."""
+    executable: jax_compat.Executable | None = None
+    """The same, if all arguments are JAX arrays."""
+    make_buffer: Callable[[], CallBuffer] | None = None
+    """Makes memory for the packed arguments. If None, they are a new array in each call."""
+
+
+def for_device(layout: PackedLayout, program: jax.stages.Compiled, device: jax.Device) -> PackedProgram:
+    """Return a program that was compiled for a device."""
+    ours, read = layout.arguments, layout.results if layout.donates else NOTHING
+    make_buffer = partial(CallBuffer, ours.dtype, layout.length, ours.length, read, device) if ours.pieces else None
+    return PackedProgram(layout, program, jax_compat.executable_of(program), make_buffer)
 
 
 def packed_program(
@@ -219,35 +244,33 @@ def packed_program(
         Returns a jitted function of a closed Jaxpr and the options of `jax.jit`.
     """
     others = [i for i in read_inputs_of(closed) if i not in arguments.positions]
+    layout = PackedLayout(arguments, others, results, len(closed.jaxpr.outvars))
     ours, theirs = arguments.length, results.length
     if device is None:
-        jaxpr = packed_jaxpr(closed, arguments, others, results, ours, theirs)
-        return PackedProgram(arguments, others, results, jit(jaxpr))
+        return PackedProgram(layout, jit(packed_jaxpr(closed, arguments, others, results, ours, theirs)))
 
-    def compiled(donates: bool) -> PackedProgram:
-        length = max(ours, theirs + 1) if donates else ours
-        filled = length - 1 if donates else theirs  # the witness comes last
-        jaxpr = packed_jaxpr(closed, arguments, others, results, length, filled)
+    def compiled(layout: PackedLayout) -> PackedProgram:
+        filled = layout.length - 1 if layout.donates else theirs  # the witness comes last
+        jaxpr = packed_jaxpr(closed, arguments, others, results, layout.length, filled)
 
-        def with_passes(passes: Sequence[Pass]) -> tuple[Any, Any]:
+        def with_passes(passes: Sequence[Pass]) -> jax.stages.Compiled:
             whole, options = for_calls(jaxpr, bool(results.pieces), passes)
-            donated = (0,) if donates else ()
+            donated = (0,) if layout.donates else ()
             # All arguments are read: JAX need not look for others, which takes a tenth of the time of lowering.
             jitted = jit(whole, compiler_options=dict(options), donate_argnums=donated, keep_unused=True)
             with gc_paused():
                 lowered = jitted.lower(*whole.in_avals)
-            return jitted, lowered.compile()  # JAX keeps the program for the calls
+            return lowered.compile()
 
         try:
-            jitted, program = with_passes(CALL_PASSES)
+            program = with_passes(CALL_PASSES)
         except jax.errors.JaxRuntimeError:  # XLA's compiler has no small call of some equation
-            jitted, program = with_passes(WITHOUT_SMALL_CALLS)
-        if donates and not program.memory_analysis().alias_size_in_bytes:
-            return compiled(donates=False)
-        read = results if donates else NOTHING
-        make_buffer = partial(CallBuffer, arguments.dtype, length, ours, read, device) if ours else None
-        executable, has_witness = jax_compat.executable_of(program), not results.pieces
-        return PackedProgram(arguments, others, results, jitted, executable, make_buffer, donates, has_witness)
+            program = with_passes(WITHOUT_SMALL_CALLS)
+        memory: Any = program.memory_analysis()
+        if layout.donates and not memory.alias_size_in_bytes:
+            return compiled(layout._replace(donates=False))
+        return for_device(layout, program, device)
 
     fill = (ours - theirs - 1) * arguments.dtype.itemsize if ours else 0
-    return compiled(donates=bool(ours and theirs) and arguments.dtype == results.dtype and fill <= MOST_FILL_BYTES)
+    donates = bool(ours and theirs) and arguments.dtype == results.dtype and fill <= MOST_FILL_BYTES
+    return compiled(layout._replace(donates=donates, has_witness=not results.pieces))

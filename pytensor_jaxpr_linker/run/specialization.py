@@ -6,7 +6,7 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, cached_property, partial
 from time import perf_counter
 from typing import Any
 
@@ -16,10 +16,13 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.base.bounded import Bounded
+from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import Region
-from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, packed_program
+from pytensor_jaxpr_linker.run import kept_executables
+from pytensor_jaxpr_linker.run.kept_executables import place_of_text, text_of_graph
+from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, for_device, packed_program
 from pytensor_jaxpr_linker.run.recompiles import Recompiles, describe, spell
 
 #: How many packed calls are kept: beyond the recompile limit each call may have shapes of its own.
@@ -128,9 +131,24 @@ class Specialization:
         return self._jit(call, device, donate_argnums=donated)
 
     def packed(
-        self, avals: Sequence[Any], arguments: Packing, results: Packing, device: jax.Device | None
+        self,
+        avals: Sequence[Any],
+        arguments: Packing,
+        pack_results: Callable[[Sequence[Any]], Packing],
+        device: jax.Device | None,
+        how: str,
     ) -> PackedProgram:
-        """Return the program for one tuple of avals with packed arguments and results, see `packed_program`."""
+        """Return the program for one tuple of avals with packed arguments and results, see `packed_program`.
+
+        `pack_results` returns how results of some avals are packed. A program that an earlier process has kept needs no
+        Jaxpr; `how` says what it depends on besides the region and the avals.
+        """
+        place = None if device is None else place_of_text(partial(self._text, avals, how))
+        started = perf_counter()
+        if place is not None and (kept := kept_executables.find_programs(place, device)) is not None:
+            self.admit(avals, later=True)
+            self.seconds[lowering_key(avals)] = {"load": perf_counter() - started}
+            return for_device(kept.about, kept.programs[0], device)
         closed = self.admit(avals).jaxpr
         seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
 
@@ -141,7 +159,17 @@ class Specialization:
 
             return self._jit(call, device, **options)
 
-        return packed_program(closed, arguments, results, device, jit)
+        made = packed_program(closed, arguments, pack_results(closed.out_avals), device, jit)
+        if place is not None:
+            kept_executables.keep_programs(place, [made.call], made.layout)
+        return made
+
+    def _text(self, avals: Sequence[Any], how: str) -> str:
+        """Return everything that a program depends on, apart from versions, settings and the device."""
+        graph = text_of_graph(self.region.inputs, self.region.outputs)
+        static = [sorted(step.static) for step in self.region.steps]
+        own = self.checked, self._differentiable, self._for_jax, jax_compat.target_platforms()
+        return repr((graph, static, lowering_key(avals), own, how))
 
     def _jit(self, call: Callable[..., list], device: jax.Device | None, **options: Any) -> Any:
         """Return `call` as a jitted function with the name of the program."""
@@ -149,15 +177,18 @@ class Specialization:
         sharding = None if device is None else jax.sharding.SingleDeviceSharding(device)
         return jax.jit(call, in_shardings=sharding, **options)
 
-    def admit(self, avals: Sequence[Any]) -> Lowered:
-        """Return the Jaxpr for avals (or values) that XLA is about to compile, or raise as `Recompiles.check`."""
+    def admit(self, avals: Sequence[Any], later: bool = False) -> Lowered:
+        """Return the Jaxpr for avals (or values) that XLA is about to compile, or raise as `Recompiles.check`.
+
+        With `later` there is a program already, and the Jaxpr is built when something reads it.
+        """
         key, recompiles = aval_key(avals), self.recompiles
         with self._lock:  # threads that come with new shapes at the same time are one recompilation
             if recompiles is None or key in self._admitted:
-                return self.lower(avals)
+                return self.lower(avals, later)
             recompiles.check(self.static, avals)
             recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
-            lowered = self.lower(avals)
+            lowered = self.lower(avals, later)
             recompiles.record(self.static, avals)
             self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
@@ -171,23 +202,45 @@ class Specialization:
         """Return whether it has been compiled for these shapes, or may be."""
         return aval_key(args) in self._admitted
 
-    def lower(self, avals: Sequence[Any]) -> Lowered:
-        """Return the Jaxpr for these avals (or values)."""
+    def lower(self, avals: Sequence[Any], later: bool = False) -> Lowered:
+        """Return the Jaxpr for these avals (or values), with `later` one that is built when something reads it."""
         key = lowering_key(avals)
-        found = self.lowered.get(key)
+        found: Any = self.lowered.get(key)
         if found is None:
             started = perf_counter()
+            structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals] if later else avals
             how = (self.checked, self.name, self._differentiable, self._for_jax)
-            found = lower_region(self.region, avals, self.static, *how)
-            seconds = {"lower": perf_counter() - started}
+            make = partial(lower_region, self.region, structs, self.static, *how)
+            found = LaterLowered(make) if later else make()
             if len(self.lowered) >= self._capacity:
                 self._clear()
-            self.lowered[key], self.seconds[key] = found, seconds
+            self.lowered[key], self.seconds[key] = found, {"lower": perf_counter() - started}
             if logs.jaxpr.isEnabledFor(logging.DEBUG):
                 logs.jaxpr.debug("%s\n%s", self.name, found.jaxpr)
             if logs.guards.isEnabledFor(logging.DEBUG):
                 logs.guards.debug("%s is for %s", self.name, spell(describe(self.region, self.static, avals)))
         return found
+
+
+class LaterLowered:
+    """The same as a `Lowered`, but built when something reads it: an earlier process has compiled it."""
+
+    def __init__(self, make: Callable[[], Lowered]):
+        self._make = make
+
+    @cached_property
+    def _made(self) -> Lowered:
+        return self._make()
+
+    @property
+    def jaxpr(self) -> Any:
+        """The closed Jaxpr."""
+        return self._made.jaxpr
+
+    @property
+    def checks(self) -> list[Check]:
+        """Run-time checks."""
+        return self._made.checks
 
 
 def is_compiled(jitted: Any, args: Sequence[Any]) -> bool:

@@ -18,6 +18,8 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import Descriptions, NotDesc
 #: Tags that PyTensor computes from the values of constants.
 OF_VALUES = frozenset({"is_arange", "is_non_negative", "is_permutation", "is_positive", "unique_indices"})
 OF_VALUES |= {"is_diagonal", "is_selection", "is_tridiagonal"}  # of matrices
+#: The tag of outputs that holds the graph before the rewrites.
+ORIGINAL = "jaxpr_keep_original"
 #: A tag of PyMC's on the inputs of a model, an object that no rewrite reads.
 NOT_READ = frozenset({"transform"})
 #: Tags of nodes that PyTensor writes as it goes.
@@ -99,8 +101,8 @@ def flatten(inputs: Sequence[Variable], outputs: Sequence[Variable], tables: Tab
 
 
 def tags_of(variable: Variable) -> dict[str, Any]:
-    """Return the tags of a variable but for its tracebacks."""
-    return {k: v for k, v in vars(variable.tag).items() if k != "trace"}
+    """Return the tags of a variable but for its tracebacks and `ORIGINAL`."""
+    return {k: v for k, v in vars(variable.tag).items() if k not in ("trace", ORIGINAL)}
 
 
 def read_tags(leaf: Variable) -> dict[str, Any]:

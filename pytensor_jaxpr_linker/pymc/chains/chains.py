@@ -20,9 +20,8 @@ from pytensor_jaxpr_linker.pymc.chains.programs import (
     ChainPrograms,
     ChunkLengths,
     JittedChain,
-    by_way_of_folder,
-    compile_programs,
     longest_chunk,
+    programs_of,
 )
 from pytensor_jaxpr_linker.pymc.chains.runners import CHAINS, InThreads, MeshChains, OneProgram, pick
 from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
@@ -117,17 +116,13 @@ class Chains:
             def make() -> JittedChain:
                 functions = ChainFunctions(make_kernel, self._most, run.mesh is None)
                 jitted = partial(self._placed.jitted, is_ensemble=make_kernel(**inputs).is_ensemble)
-                return JittedChain(
-                    jitted(functions.start, 2),
-                    lambda _: (jitted(functions.tune, 1), None),
-                    lambda _: (jitted(functions.advance, 1), None),
-                    lambda: functions.about,
-                )
+                tune, advance = (jitted(f, 1) for f in (functions.tune, functions.advance))
+                return JittedChain(jitted(functions.start, 2), tune, advance, lambda: functions.about)
 
             def compile_() -> ChainPrograms:
                 args = self._placed.arguments(like)
-                chain = by_way_of_folder(kept.folder, self._key, make, args)
-                return compile_programs(chain, args, self._placed.sharding, run.mesh is not None)
+                place = None if run.mesh is not None else kept.folder.place(self._key)
+                return programs_of(make, args, self._placed.sharding, run.mesh is not None, place)
 
             self.programs: ChainPrograms = kept.find(self._key, compile_)
         self.tune = tune if self.programs.about.has_warmup else 0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -13,7 +12,7 @@ import numpy as np
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_of_chain
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import pymc_logger
 from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
-from pytensor_jaxpr_linker.pymc.kept_programs import FolderPrograms, StoredFunction, stored_function
+from pytensor_jaxpr_linker.run import kept_executables
 
 #: Seconds that a call should take. A bar moves as often, and Ctrl-C waits as long.
 CALL_SECONDS = 0.1
@@ -76,14 +75,13 @@ def longest_chunk(like: Mapping[str, Any], chains: int) -> int:
 class JittedChain(NamedTuple):
     """The functions of a kernel, to be lowered.
 
-    `start` maps the given arrays, a key and a position to a state. `tune` and `advance` return, for their arguments,
-    the function that makes some steps of the tuning, or transitions, and XLA's options for it if they are known.
-    `about` describes the chain when `start` has been traced.
+    `start` maps the given arrays, a key and a position to a state. `tune` and `advance` make some steps of the tuning,
+    or transitions. `about` describes the chain when `start` has been traced.
     """
 
     start: Any
-    tune: Callable[[tuple], tuple[Any, dict[str, Any] | None]]
-    advance: Callable[[tuple], tuple[Any, dict[str, Any] | None]]
+    tune: Any
+    advance: Any
     about: Callable[[], AboutChain]
 
 
@@ -99,44 +97,75 @@ class ChainPrograms(NamedTuple):
     about: AboutChain
     text: str = ""
 
+    @property
+    def futures(self) -> list[Future[jax.stages.Compiled]]:
+        """All of them, the one that tunes last."""
+        return [self.start, self.advance, *([] if self.tune is None else [self.tune])]
+
     def result(self) -> tuple[jax.stages.Compiled, jax.stages.Compiled | None, jax.stages.Compiled]:
         """Wait for the programs."""
         try:
             return self.start.result(), None if self.tune is None else self.tune.result(), self.advance.result()
         except KeyboardInterrupt:
             pymc_logger.warning("Interrupted while XLA compiles, which can't be stopped: this ends when XLA has done.")
-            wait([program for program in (self.start, self.tune, self.advance) if program is not None])
+            wait(self.futures)
             raise
 
 
-def compile_programs(chain: JittedChain, args: tuple, sharding: Any, is_compared: bool) -> ChainPrograms:
-    """Begin to compile the programs of chains in threads, for arguments of `JittedChain.start`.
+def programs_of(
+    make: Callable[[], JittedChain], args: tuple, sharding: Any, is_compared: bool, place: str | None
+) -> ChainPrograms:
+    """Begin to compile the programs of chains in threads, for arguments of `JittedChain.start`, unless they are kept.
 
     XLA releases Python's lock while it compiles, so the other steps before sampling run at the same time. With
     `is_compared` the text of the program that makes transitions is kept, and XLA has its own options.
+
+    Parameters
+    ----------
+    place
+        Where the programs are kept for later processes, or None.
     """
+    if place is not None and (kept := kept_executables.find_programs(place)) is not None:
+        start, advance, *tune = map(done, kept.programs)
+        return ChainPrograms(start, tune[0] if tune else None, advance, AboutChain(*kept.about))
 
     def compile_(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
         with jax.enable_x64(True):  # this setting belongs to a thread
             return lowered.compile(options)
 
-    pool = ThreadPoolExecutor(3)
-    start = chain.start.trace(*args)
+    pool, chain = ThreadPoolExecutor(3), make()
+    traced = chain.start.trace(*args)
     about = chain.about()
-    begun = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), start.out_info)
+    begun = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), traced.out_info)
     further = with_counts(args[0], 0), begun[: about.results]
-    jitted, options = chain.advance(further)
-    advance = jitted.trace(*further)
-    options = {} if is_compared else xla_options(advance) if options is None else options
+    advance = chain.advance.trace(*further)
+    options = {} if is_compared else xla_options(advance)
     runs_once = (about.has_warmup or about.tuning) and not is_compared
-    started = pool.submit(compile_, start.lower(), options | options_of_few_calls() if runs_once else options)
+    started = pool.submit(compile_, traced.lower(), options | options_of_few_calls() if runs_once else options)
     tuned = None
     if about.tuning:
         to_tune = with_counts(args[0], 0, 0), begun
-        tuned = pool.submit(compile_, chain.tune(to_tune)[0].lower(*to_tune), options)
+        tuned = pool.submit(compile_, chain.tune.lower(*to_tune), options)
     advanced = pool.submit(compile_, lowered := advance.lower(), options)
+    made = ChainPrograms(started, tuned, advanced, about, lowered.as_text() if is_compared else "")
+    if place is not None:
+        pool.submit(keep_chain, place, made)
     pool.shutdown(wait=False)
-    return ChainPrograms(started, tuned, advanced, about, lowered.as_text() if is_compared else "")
+    return made
+
+
+def done(program: jax.stages.Compiled) -> Future[jax.stages.Compiled]:
+    """Return a program as one that has been compiled."""
+    future: Future[jax.stages.Compiled] = Future()
+    future.set_result(program)
+    return future
+
+
+def keep_chain(place: str, programs: ChainPrograms) -> None:
+    """Keep programs for later processes when all are compiled; nothing if one can't be."""
+    wait(programs.futures)
+    if all(program.exception() is None for program in programs.futures):
+        kept_executables.keep_programs(place, [program.result() for program in programs.futures], tuple(programs.about))
 
 
 def xla_options(traced: jax.stages.Traced) -> dict[str, Any]:
@@ -152,34 +181,3 @@ def options_of_few_calls() -> dict[str, Any]:
 def with_counts(given: tuple, *counts: int) -> tuple:
     """Return the given arrays of a chain with a number of transitions, or the first and last step of some tuning."""
     return *given, *map(np.int64, counts)
-
-
-def by_way_of_folder(
-    folder: FolderPrograms, key: Hashable, make: Callable[[], JittedChain], args: tuple
-) -> JittedChain:
-    """Return the functions of a kernel from the folder of `cache`; if it has none, make them and put them there."""
-    made = cache(make)
-
-    def start_to_store() -> StoredFunction:
-        stored = stored_function(made().start, args)
-        return stored._replace(about=tuple(made().about()))
-
-    def later(name: str) -> Callable[[tuple], Any]:
-        """Return a function that finds the one of a name, which takes states."""
-
-        def find_for(further: tuple) -> Any:
-            def to_store() -> StoredFunction:
-                jax.eval_shape(made().start, *args)  # which shows what states consist of
-                jitted, _ = getattr(made(), name)(further)
-                options = xla_options(jitted.trace(*further)) if name == "advance" else None
-                return stored_function(jitted, further, options)
-
-            found = folder.find((name, key), to_store)
-            return getattr(made(), name)(further) if found is None else (found.jitted(), found.about)
-
-        return find_for
-
-    found = folder.find(("start", key), start_to_store)
-    if found is None:
-        return made()
-    return JittedChain(found.jitted(), later("tune"), later("advance"), lambda: AboutChain(*found.about))

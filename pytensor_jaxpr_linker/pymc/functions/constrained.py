@@ -18,18 +18,18 @@ from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.pymc.arguments import GRADIENTS, Names, as_names, check_choice, check_model, did_you_mean
 from pytensor_jaxpr_linker.pymc.functions.graph import Data, ModelFunction, check_values, model_mode, shared_inputs
-from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms, StoredFunction, stored_function
+from pytensor_jaxpr_linker.pymc.kept_programs import KeptPrograms
 
 #: The number of bytes of results that are computed at once.
 CHUNK_BYTES = 64 * 2**20
 
 
 class ChunkProgram(NamedTuple):
-    """A compiled program for a chunk of draws, its number of draws, and the avals of its results by name."""
+    """A compiled program for a chunk of draws, its number of draws, and shape and dtype of each result of a draw."""
 
     call: jax.stages.Compiled
     size: int
-    results: dict[str, jax.ShapeDtypeStruct]
+    results: dict[str, tuple[tuple[int, ...], np.dtype]]
 
 
 class Constrain:
@@ -122,31 +122,24 @@ class Constrain:
 
         call = jax.vmap(self._named, in_axes=(0, None))
 
-        def chunk_size() -> int:
-            results = jax.eval_shape(call, chunk_of(draws, 1), given)
-            most = CHUNK_BYTES // max(1, sum(x.size * x.dtype.itemsize for x in results.values()))
-            return max(1, min(len_of(draws), most))
-
-        def to_store() -> StoredFunction:
-            size = chunk_size()
-            return stored_function(call, (chunk_of(draws, size), given), size)
-
-        def make() -> ChunkProgram:
-            with jax.enable_x64(True):
-                stored = self._programs.folder.find(key, to_store)
-                size, jitted = (stored.about, stored.jitted()) if stored else (chunk_size(), jax.jit(call))
-                lowered = jitted.lower(chunk_of(draws, size), given)
-                return ChunkProgram(lowered.compile(), size, lowered.out_info)
+        def make() -> tuple[jax.stages.Compiled, tuple[int, dict]]:
+            each = jax.eval_shape(call, chunk_of(draws, 1), given)
+            most = CHUNK_BYTES // max(1, sum(x.size * x.dtype.itemsize for x in each.values()))
+            size = max(1, min(len_of(draws), most))
+            program = jax.jit(call).lower(chunk_of(draws, size), given).compile()
+            return program, (size, {name: (x.shape[1:], x.dtype) for name, x in each.items()})
 
         key = "constrained", *sorted(self.names), shapes, *lengths
-        return self._programs.find(key, make)
+        with jax.enable_x64(True):
+            program, about = self._programs.by_way_of_folder(key, make)
+        return ChunkProgram(program, *about)
 
     def _in_chunks(self, flat: dict[str, np.ndarray], data: Data | None) -> list[np.ndarray]:
         """Compute chunks of draws, each by one program; the last one is padded to the same size."""
         given = {**self._current_data(), **(data or {})}
-        call, size, shapes = self._program(flat, given)
+        call, size, found = self._program(flat, given)
         count = len_of(flat)
-        results = {name: np.empty((count, *shapes[name].shape[1:]), shapes[name].dtype) for name in self.names}
+        results = {name: np.empty((count, *found[name][0]), found[name][1]) for name in self.names}
         with jax.enable_x64(True):
             for begin in range(0, count, size):
                 index = np.arange(begin, begin + size) % count

@@ -166,14 +166,13 @@ def density_of_points(kept: KeptModel, like: dict[str, np.ndarray]) -> Callable[
     everywhere = placement.copied_to_mesh(data.values())
     one = {name: jax.ShapeDtypeStruct(x.shape[1:], x.dtype, sharding=everywhere) for name, x in like.items()}
 
-    def make() -> jax.stages.Compiled:
-        args = one, dict(data)
-        jitted = kept.programs.folder.jitted(key, lambda q, data: kept.logp(q, data), args)
-        return jitted.lower(*args).compile(options_of_few_calls())
+    def make() -> tuple[jax.stages.Compiled, None]:
+        lowered = jax.jit(lambda q, data: kept.logp(q, data)).lower(one, dict(data))
+        return lowered.compile(options_of_few_calls()), None
 
     key = "log density", shapes_of(data), shapes_of(one), kept.lengths
     with jax.enable_x64(True):
-        call = kept.programs.find(key, make)
+        call, _ = kept.programs.by_way_of_folder(key, make)
 
     def value(point: dict[str, np.ndarray]) -> float:
         with jax.enable_x64(True):

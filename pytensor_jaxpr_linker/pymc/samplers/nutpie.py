@@ -28,7 +28,6 @@ from pytensor import config
 from pytensor_jaxpr_linker.base.errors import GraphBreakError, warn_user
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.options import options, resolve
-from pytensor_jaxpr_linker.frontend.kept_graphs import cache
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
@@ -72,14 +71,14 @@ def compiled_density(kept: KeptModel) -> tuple[Callable[[np.ndarray], tuple[floa
         value, gradient = jax.value_and_grad(VectorDensity(kept.logp, layout))(x, data)
         return jax.numpy.append(gradient, value)
 
-    def make() -> jax.stages.Compiled:
+    def make() -> tuple[jax.stages.Compiled, None]:
         _ = kept.logp  # which finds graph breaks before JAX traces
         vector = jax.ShapeDtypeStruct((sum(layout.sizes),), np.dtype("float64"))
-        return jax.jit(value_and_gradient).lower(vector, given).compile()
+        return jax.jit(value_and_gradient).lower(vector, given).compile(), None
 
     with jax.enable_x64(True):
         key = "gradient", kept.lengths, shapes_of(given), tuple(layout.shapes.items())
-        compiled = kept.programs.find(key, make)
+        compiled, _ = kept.programs.by_way_of_folder(key, make)
         data = jax.device_put(given)
 
     def call(x: np.ndarray) -> tuple[float, np.ndarray]:
@@ -232,8 +231,7 @@ def sample_nutpie_in_processes(request: Request) -> ChainDraws:
     other. If one ends by itself, for want of memory say, that is a RuntimeError.
     """
     began, count = perf_counter(), min(request.chains, request.cores or usable_cores())
-    folder = str(jax.config.jax_compilation_cache_dir) if STORE.has_folder else None
-    payload = cloudpickle.dumps((request, count, folder, resolve().named(), {"floatX": config.floatX}))
+    payload = cloudpickle.dumps((request, count, STORE.folder, resolve().named(), {"floatX": config.floatX}))
     found: dict[int, ChainDraws | None] = {}
     running: dict[Any, Process] = {}
     with progress(bool(request.progressbar), request.chains) as update:
@@ -305,8 +303,7 @@ def run_chains(sender: Connection, payload: bytes, numbers: list[int]) -> None:
     signal.signal(signal.SIGINT, interrupt_once)
     try:
         request, processes, folder, named, flags = cloudpickle.loads(payload)
-        if folder is not None:
-            cache(folder)
+        STORE.use(folder)
         for number in numbers:
             sender.send_bytes(cloudpickle.dumps((number, None, ())))  # which begins
             alone: dict[str, Any] = {"chains": 1, "seeds": [request.seeds[number]], "chain_method": "sequential"}

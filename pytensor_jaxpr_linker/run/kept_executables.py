@@ -1,0 +1,195 @@
+"""XLA's programs for later processes, without another lowering or compilation.
+
+A key holds everything that a program depends on, as text, so a program is found before its Jaxpr is built. Only
+processes with one CPU device keep programs: others were not tried.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import jax
+from jax.experimental import serialize_executable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import toposort
+
+from pytensor_jaxpr_linker.base import jax_compat, logs
+from pytensor_jaxpr_linker.base.interpreter import usable_cores
+from pytensor_jaxpr_linker.base.options import resolve
+from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES
+from pytensor_jaxpr_linker.graph.rewritten import environment
+from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, Descriptions, NotDescribed
+from pytensor_jaxpr_linker.graph.rewritten.flat import read_tags, tags_of
+from pytensor_jaxpr_linker.graph.rewritten.live import package_of
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+
+#: Settings of JAX that no program depends on: for its cache, for its messages, and one that callers set.
+OF_NO_PROGRAM = (
+    "jax_compilation_cache",
+    "jax_dump",
+    "jax_enable_compilation_cache",
+    "jax_enable_x64",
+    "jax_explain",
+    "jax_log",
+    "jax_persistent_cache",
+    "jax_raise_persistent_cache",
+    "jax_traceback",
+    "jax_transfer_guard",
+)
+#: PyTensor's settings that no program depends on. The first is changed while starting points are made, in any thread.
+OF_NO_GRAPH = frozenset({"cxx"})
+#: Environment variables that XLA's compiler reads begin so.
+OF_XLA = ("XLA_", "TF_", "NPROC")
+#: What Linux says of a CPU and its instructions, by the first words of lines of its file.
+CPU_FILE = "/proc/cpuinfo"
+CPU_LINES = ("vendor_id", "cpu family", "model", "stepping", "flags", "Features", "CPU ")
+
+
+def jax_settings() -> str:
+    """Return the options in force and JAX's configuration as a text that is equal in each process."""
+    names = [name for name in jax.config.values if not name.startswith(OF_NO_PROGRAM)]
+    return repr((resolve(), [(name, getattr(jax.config, name, jax.config.values[name])) for name in names]))
+
+
+def pytensor_settings() -> list[tuple[str, str]]:
+    """Return PyTensor's settings that programs depend on."""
+    return [(name, value) for name, value in environment.settings() if name not in OF_NO_GRAPH]
+
+
+def foreign_rules() -> list[tuple[Any, Any]]:
+    """Return the user's own functions that emit or evaluate Ops, by class of Op."""
+    found: list[tuple[Any, Any]] = [(op, rule.emit) for table in (RULES, SCALAR_RULES) for op, rule in table.items()]
+    if basic := sys.modules.get("pytensor.link.jax.dispatch.basic"):
+        found += basic.jax_funcify.registry.items()
+    return [(op, function) for op, function in found if package_of(function) not in OF_PYTENSOR]
+
+
+def text_of_machine() -> str:
+    """Return a text of versions and the device, on which programs depend, too.
+
+    Raise `NotDescribed` if no other process can have the same, as a rule, or a JAX function, for one of PyTensor's Ops
+    is the user's own.
+    """
+    for op, function in foreign_rules():
+        if (op.partition(".")[0] if isinstance(op, str) else package_of(op)) in OF_PYTENSOR:
+            raise NotDescribed(f"{function} is registered for {op}")
+    device = jax.devices()[0]
+    variables = sorted((k, v) for k, v in os.environ.items() if k.startswith(OF_XLA))
+    of_jax = jax.__version__, jax.lib.__version__, device.platform, device.device_kind
+    return repr([environment.versions(), of_jax, cpu(), variables])
+
+
+@cache
+def cpu() -> str:
+    """Return a digest of the CPU, its instructions, and the number of cores that this process has.
+
+    Where no file lists the instructions, the name of the machine stands for them.
+    """
+    cores = usable_cores()
+    with suppress(OSError), open(CPU_FILE) as file:
+        lines = [line for line in file.read(2**14).partition("\n\n")[0].splitlines() if line.startswith(CPU_LINES)]
+        if lines:
+            return sha256(repr([cores, lines]).encode()).hexdigest()
+    return sha256(repr([cores, platform.processor(), platform.node()]).encode()).hexdigest()
+
+
+def text_of_graph(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> str:
+    """Return a text that equal graphs have, whichever Ops, constants and lines of code they share; or raise
+    `NotDescribed`.
+    """
+    describe = Descriptions()
+    known: dict[Variable, Any] = {v: i for i, v in enumerate(inputs)}
+
+    def operand(v: Variable) -> Any:
+        if v not in known:
+            if not isinstance(v, Constant):
+                raise NotDescribed(f"{v} is no variable of the graph")
+            known[v] = describe.constant(v), described(read_tags(v))
+        return known[v]
+
+    def described(tags: dict[str, Any]) -> Any:
+        return describe(tags) if tags else None
+
+    nodes = []
+    for i, node in enumerate(toposort(outputs, blockers=inputs)):
+        operands = [operand(v) for v in node.inputs]
+        known.update((v, (i, k)) for k, v in enumerate(node.outputs))
+        made = [(describe.number(v.type), v.name, described(tags_of(v))) for v in node.outputs]
+        nodes.append((describe.number(node.op), operands, made))
+    leaves = [(type(v).__name__, describe.number(v.type), v.name, described(read_tags(v))) for v in inputs]
+    return repr((leaves, nodes, [operand(v) for v in outputs], describe.texts))
+
+
+def place_of_text(make_text: Callable[[], str]) -> str | None:
+    """Return where a program is kept by the text of what it depends on, or None if it is not kept.
+
+    Where logs show Jaxprs and programs, these are made.
+    """
+    is_logged = any(log.isEnabledFor(logging.DEBUG) for log in (logs.jaxpr, logs.hlo, logs.guards))
+    is_one_cpu = [d.platform for d in jax.devices()] == ["cpu"] and jax.config.jax_default_device is None
+    if is_logged or not is_one_cpu or not STORE.has_folder:
+        return None
+    try:
+        text = repr([make_text(), text_of_machine(), jax_settings(), pytensor_settings()])
+    except NotDescribed:
+        return None
+    return sha256(text.encode()).hexdigest()
+
+
+class KeptExecutables(NamedTuple):
+    """Programs that belong together, and a value about them."""
+
+    programs: list[jax.stages.Compiled]
+    about: Any
+
+
+#: What the folder has: for each program its bytes and the trees of its arguments and results, and the value.
+type Stored = tuple[list[tuple[bytes, Any, Any]], Any]
+
+#: The names of XLA's calls of LAPACK begin so. Without LAPACK such a program would end the process.
+LAPACK = b"lapack_"
+#: One of these opcodes can be read in each program, unless XLA hides names, of calls too.
+OPCODES = (b"parameter", b"constant")
+
+
+def find_programs(place: str, device: jax.Device | None = None) -> KeptExecutables | None:
+    """Return the programs that are kept at a place, for a device, by default JAX's."""
+    stored: Stored | None = STORE.find(place, in_memory=False)
+    if stored is None:
+        return None
+    client = (device or jax.devices()[0]).client
+    programs, about = stored
+    try:
+        for code, _, _ in programs:
+            if LAPACK in code:
+                jax_compat.prepare_lapack()
+        load = serialize_executable.deserialize_and_load
+        return KeptExecutables([load(code, taken, made, backend=client) for code, taken, made in programs], about)
+    except Exception as error:  # XLA's reader may raise anything
+        STORE.warn(f"The program {place} of the cache can't be loaded: {error!r}")
+        return None
+
+
+def keep_programs(place: str, programs: Sequence[jax.stages.Compiled], about: Any) -> None:
+    """Keep programs, unless one of them calls Python or can't be stored."""
+    stored = []
+    for program in programs:
+        if not jax_compat.runs_alone(program):
+            return
+        try:
+            code, taken, made = serialize_executable.serialize(program)
+        except (ValueError, NotImplementedError, TypeError):
+            return
+        if not any(name in code for name in OPCODES):
+            return
+        stored.append((code, taken, made))
+    with suppress(ValueError, TypeError):  # trees of a third party's classes
+        STORE.keep(place, (stored, about), in_memory=False)
