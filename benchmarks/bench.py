@@ -15,7 +15,6 @@ REPORTED = {
     "stages": "time from the graph to the first result, later calls, loops, small measurements",
     "calls": "log density and gradient of PyMC models",
     "samplers": "time to the first and to the last draw of each sampler",
-    "effective_draws": "effective draws a second of the default samplers",
     "whole_programs": "whole programs that sample: seconds of the process, effective draws, memory, other samplers",
     "random_draws": "random draws beside NumPy's",
     "sparse_products": "products of sparse matrices beside SciPy's",

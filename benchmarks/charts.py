@@ -1,4 +1,4 @@
-"""The pictures: results.png from RESULTS.json, and the README's docs/images/draws.svg from EFFECTIVE_DRAWS.json.
+"""The pictures: results.png from RESULTS.json, and the README's docs/images/draws.svg from WHOLE_PROGRAMS.json.
 
 `bench.py charts` draws both, and prints the sentence that the README says of the latter. Each has panels of dots on logarithmic axes, a line for each model.
 """
@@ -6,16 +6,17 @@
 import argparse
 import json
 from pathlib import Path
-from statistics import geometric_mean, median
+from statistics import median
 from typing import Any
+
+import whole_programs
+from whole_programs import DEFAULT, OURS, Results, mean, middle, ratios
 
 FOLDER = Path(__file__).parent
 PICTURE = FOLDER.parent / "docs" / "images" / "draws.svg"
 COLORS = {"jaxpr": "#d1495b", "jax": "#2e6f9e", "numba": "#3d8f6b", "hand": "#8d8d8d"}
 MARKERS = {"jaxpr": "o", "jax": "s", "numba": "D", "hand": "|"}
 INK = "#333333"
-#: Keys of EFFECTIVE_DRAWS.json: PyMC's default is nutpie on Numba, this package's is BlackJAX on mode JAXPR.
-DEFAULT, OURS = "pymc/nutpie", "jaxpr/default"
 #: Colors of at least 3:1 on white and on black, so that one picture serves light and dark pages; text is on a white ground.
 COLORS_OF_DRAWS = {DEFAULT: "#7a7a7a", OURS: "#c43d52"}
 LABELS = {DEFAULT: "pm.sample, PyMC's default", OURS: "sample of pytensor_jaxpr_linker.pymc"}
@@ -89,48 +90,51 @@ def draw_results(models: dict, path: Path) -> None:
     drawing.savefig(path, dpi=150)
 
 
-def read() -> dict[str, dict[str, dict[str, float]]]:
-    """Return ``{"cold" or "warm": {model: {side: figure}}}`` of the models that both sides can sample.
-
-    With empty caches ("cold") the figure is seconds; with filled ones ("warm"), effective draws a second.
-    """
-    results = json.loads((FOLDER / "EFFECTIVE_DRAWS.json").read_text(encoding="utf-8"))["results"]
-    both = {m: {s: sides[s] for s in (DEFAULT, OURS)} for m, sides in results.items()}
-    both = {m: sides for m, sides in both.items() if not any("failed" in found for found in sides.values())}
-    return {
-        "cold": {m: {s: found["cold seconds"] for s, found in sides.items()} for m, sides in both.items()},
-        "warm": {m: {s: r["warm bulk"] / r["warm seconds"] for s, r in sides.items()} for m, sides in both.items()},
-    }
+def read() -> Results:
+    """Return what was measured of whole programs for 1,000 draws, of the models that both sides can sample."""
+    results = json.loads((FOLDER / "WHOLE_PROGRAMS.json").read_text(encoding="utf-8"))["results"]
+    return {m: sides for m, sides in results.items() if all(whole_programs.good(results, m, s) for s in LABELS)}
 
 
 def sentence() -> str:
     """Return what the README says of the picture."""
-    cold, warm = (list(found.values()) for found in read().values())
-    sooner = geometric_mean(row[DEFAULT] / row[OURS] for row in cold)
-    more = geometric_mean(row[OURS] / row[DEFAULT] for row in warm)
-    ours, default = (median(row[side] for row in cold) for side in (OURS, DEFAULT))
+    found = read()
+    seconds = {
+        (key, side): median(float(middle(found, model, side, f"{key} process") or 0) for model in found)
+        for key in ("first", "later")
+        for side in LABELS
+    }
+    more = {key: mean(ratios(found, DEFAULT, f"{key} bulk rate")) for key in ("first", "later")}
     return (
-        f"4 x 1,000 draws after {ours:.1f} s instead of {default:.0f} s when a model is sampled for the first time (median of"
-        f" {len(cold)} models; {sooner:.1f} times sooner as a geometric mean), and {more:.1f} times as many effective draws a second in later"
-        " processes (a geometric mean), which find the programs that `pjl.cache()` keeps"
+        f"A program that samples such a model ends after {seconds['first', OURS]:.1f} s instead of {seconds['first', DEFAULT]:.1f} s the first time, and"
+        f" after {seconds['later', OURS]:.1f} s instead of {seconds['later', DEFAULT]:.1f} s later: medians of {len(found)} models, from the start of Python to"
+        f" its end. The call of `sample` has {more['first']:.1f} times as many effective draws a second the first time, and {more['later']:.1f} times later"
+        " (geometric means)"
     )
 
 
+#: The panels of the README's picture: title, figure, and the marks of its axis.
+PANELS_OF_DRAWS = (
+    ("Seconds of the whole program, the first time", "first process", [2, 5, 10, 20, 50]),
+    ("Later", "later process", [2, 5, 10, 20, 50]),
+    ("Effective draws a second of the call, later", "later bulk rate", [10, 100, 1000, 10000]),
+)
+
+
 def draw_draws(path: Path) -> None:
-    """Draw seconds of a first call and effective draws a second of later ones, the greatest difference at the top."""
+    """Draw seconds of whole programs, and effective draws a second, the greatest difference at the top."""
     found = read()
-    warm = found["warm"]
-    models = sorted(warm, key=lambda model: warm[model][DEFAULT] / warm[model][OURS])
+    later = ratios(found, DEFAULT, "later process")
+    models = sorted(found, key=lambda model: later[model])
     parameters = {"svg.hashsalt": "draws", "svg.fonttype": "path", "text.color": "#222222"}
-    drawing, axes = start(models, 2, (10, 7), **parameters)
-    titles = ("Seconds for 4 x 1,000 draws, the first time", "Effective draws a second, later processes")
-    ticks = ([1, 3, 10, 30, 100], [10, 100, 1000, 10000])
-    for axis, title, at, rows in zip(axes, titles, ticks, found.values(), strict=True):
+    drawing, axes = start(models, len(PANELS_OF_DRAWS), (12, 7), **parameters)
+    for axis, (title, key, at) in zip(axes, PANELS_OF_DRAWS, strict=True):
         for i, model in enumerate(models):
-            axis.plot(list(rows[model].values()), [i, i], color="#cccccc", lw=2, zorder=1)
+            values = {side: middle(found, model, side, key) for side in LABELS}
+            axis.plot(list(values.values()), [i, i], color="#cccccc", lw=2, zorder=1)
             for side, marker in ((DEFAULT, "D"), (OURS, "o")):
                 label = LABELS[side] if i == 0 else None
-                axis.plot(rows[model][side], i, marker, color=COLORS_OF_DRAWS[side], ms=7.5, label=label)
+                axis.plot(values[side], i, marker, color=COLORS_OF_DRAWS[side], ms=7.5, label=label)
         finish(axis, title, "#e6e6e6")
         axis.set_xticks(at, [f"{x:,}" for x in at])
         axis.minorticks_off()

@@ -9,7 +9,6 @@ from itertools import product
 from pathlib import Path
 
 import calls
-import effective_draws
 import samplers
 import sparse_products
 import whole_programs
@@ -168,10 +167,10 @@ def in_short(called: dict | None, drawn: list[dict]) -> list[str]:
     parts = [text("in_short")] if called or drawn else []
     for found in drawn:
         draws, sides = found["setting"]["draws"], found["setting"]["sides"]
-        to = link(effective_draws.heading(draws))
+        to = link(whole_programs.heading(found["setting"]))
         parts += [
             fill(f"Effective draws a second of a whole call of `sample` for {draws:,} draws a chain, {to}:") + "\n",
-            effective_draws.summary(found["results"], [side for side in sides if side != effective_draws.OURS]),
+            whole_programs.summary(found["results"], [side for side in sides if side != whole_programs.OURS]),
         ]
     if called:
         parts += [f"Log density and gradient, {link('## PyMC models')}:\n", calls.summary(called["models"])]
@@ -192,7 +191,7 @@ def read(path: Path) -> dict | None:
 def render(out: Path) -> str:
     """Return the report from the files beside `out`, without the sections of those that are not there."""
     results, called = read(out.with_suffix(".json")), read(out.with_name("CALLS.json"))
-    drawn = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(out.parent.glob("EFFECTIVE_DRAWS*.json"))]
+    drawn = whole_programs.stored(out.parent)
     sampled = read(out.with_name("SAMPLERS.json"))
     parts = [introduction(results["setting"])] if results and "repeats" in results["setting"] else []
     parts += in_short(called, drawn)
@@ -202,8 +201,7 @@ def render(out: Path) -> str:
         failed = [", ".join(TITLES.get(key, key) for key in path[1:]) + f": {why}" for path, why in failures(results)]
         parts += ["## No result\n", listed(failed)] if failed else []
     parts += calls.section(called) if called else []
-    parts += [part for found in drawn for part in effective_draws.section(found)]
-    parts += [part for found in whole_programs.stored(out.parent) for part in whole_programs.section(found)]
+    parts += [part for found in drawn for part in whole_programs.section(found)]
     parts += samplers.section(sampled) if sampled else []
     return "\n".join(parts)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 from backends import MODES, TITLES
@@ -49,8 +48,6 @@ def sample(
     chains: int,
     seed: int,
     again: bool = False,
-    cache: str | None = None,
-    prefix: str = "",
 ) -> dict:
     """Return the seconds until one call's draws are NumPy arrays; importing, making the model and starting JAX are not counted.
 
@@ -58,10 +55,6 @@ def sample(
     ----------
     again
         Whether to measure also a second call for the same model, with another seed.
-    cache
-        The folder of `pytensor_jaxpr_linker.cache`. With one, the result also says how good the draws are.
-    prefix
-        What the names of all figures begin with.
     """
     options = {"tune": tune, "chains": chains, "progressbar": False, "compute_convergence_checks": False}
     if side == "pymc":
@@ -70,10 +63,6 @@ def sample(
         importlib.import_module("pymc.sampling.jax" if sampler != "nutpie" else "pytensor.link.numba.dispatch")
     else:
         run, chosen = importlib.import_module("pytensor_jaxpr_linker.pymc").sample, {"sampler": sampler}
-        if sampler == "default":
-            chosen, sampler = {}, "blackjax"
-        if cache:
-            importlib.import_module("pytensor_jaxpr_linker").cache(Path(cache).absolute())
     importlib.import_module(sampler)
     if (side, sampler) == ("pymc", "blackjax"):
         mend_blackjax()
@@ -81,18 +70,16 @@ def sample(
         import jax
 
         jax.jit(jax.lax.neg)(np.ones(1, "float32"))
-    with MODELS[name]() as model:
+    with MODELS[name]():
         call = partial(run, draws, **chosen, **options)
-        seconds, found = timed(call, (chains, draws), seed)
-        result = {"seconds": seconds}
+        result = {"seconds": timed(call, (chains, draws), seed)}
         if again:
-            result["again"], _ = timed(call, (chains, draws), seed + 1)
-    result |= effective(found, [v.name for v in model.free_RVs]) if cache else {}
-    return {prefix + key: value for key, value in result.items()}
+            result["again"] = timed(call, (chains, draws), seed + 1)
+    return result
 
 
-def timed(call: Callable, shape: tuple[int, int], seed: int) -> tuple[float, Any]:
-    """Return the seconds of a call that samples, and what it returned.
+def timed(call: Callable, shape: tuple[int, int], seed: int) -> float:
+    """Return the seconds of a call that samples.
 
     Raises
     ------
@@ -106,18 +93,7 @@ def timed(call: Callable, shape: tuple[int, int], seed: int) -> tuple[float, Any
     seconds = perf_counter() - start
     assert all(x.shape[:2] == shape for x in posterior.values()), "draws of another shape"
     assert all(np.isfinite(x).all() for x in posterior.values()), "draws that are not finite"
-    return seconds, found
-
-
-def effective(found: Any, names: list[str]) -> dict[str, float]:
-    """Return the smallest effective sample sizes and the largest R-hat of all elements of variables, and how many draws diverged."""
-    import arviz as az
-
-    posterior = found["posterior"].to_dataset()[names]
-    result = {kind: min(float(x.min()) for x in az.ess(posterior, method=kind).values()) for kind in ("bulk", "tail")}
-    result["rhat"] = max(float(x.max()) for x in az.rhat(posterior).values())
-    stats = found["sample_stats"]
-    return result | {"divergences": int(stats["diverging"].sum()), "steps": float(stats["n_steps"].sum())}
+    return seconds
 
 
 def mend_blackjax() -> None:

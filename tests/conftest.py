@@ -23,11 +23,13 @@ collect_ignore = ["whole/processes/member.py"]
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that `nightly.txt` lists, before pytest selects by marks."""
-    listed = nightly.listed()
+    """Mark the tests that `nightly.txt` lists, and the ones that no list has, before pytest selects by marks."""
+    listed, slow = nightly.listed(), nightly.listed(nightly.SLOW)
     for item in items:
         if item.nodeid in listed:
             item.add_marker(pytest.mark.nightly)
+        elif item.nodeid not in slow:
+            item.add_marker(pytest.mark.quick)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from pytensor_jaxpr_linker.base import requirements
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.requirements import Section, described_error, environment_lines, report_block
 from pytensor_jaxpr_linker.base.words import SITE, counted
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.measure import seconds_of
 from pytensor_jaxpr_linker.report.text import duration
@@ -114,7 +115,8 @@ def folders() -> Section:
     compiled = Path(pytensor.config.base_compiledir)
     kept = jax.config.jax_compilation_cache_dir
     lines = [f"PyTensor compiles in {compiled}"]
-    lines.append(f"JAX keeps programs in {kept}" if kept else "Programs are not kept for later processes: pjl.cache()")
+    lines.append(f"Programs are kept for later processes in {STORE.folder}" if STORE.folder else "No program is kept")
+    lines += [f"JAX keeps programs in {kept}"] if kept else []
     wrong = [
         f"{folder} can't be written to: {error}. Set {variable} to another folder."
         for folder, variable in ((compiled, "PYTENSOR_FLAGS=base_compiledir=..."), (kept, "JAX_COMPILATION_CACHE_DIR"))

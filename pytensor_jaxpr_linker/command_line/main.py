@@ -24,9 +24,10 @@ from jaxpr_artifact import command_line as artifacts
 from jaxpr_artifact.descriptions import columns
 from pytensor_jaxpr_linker.artifacts.writing import PLATFORMS
 from pytensor_jaxpr_linker.base.version import __version__
-from pytensor_jaxpr_linker.base.words import page_url
+from pytensor_jaxpr_linker.base.words import counted, page_url
 from pytensor_jaxpr_linker.command_line.doctor import examine
 from pytensor_jaxpr_linker.frontend.targets import Target
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE, prune
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.measure import seconds_of
 from pytensor_jaxpr_linker.report.stages import stages
@@ -202,6 +203,11 @@ def make_parser() -> argparse.ArgumentParser:
     doctor = commands.add_parser("doctor", help="say whether versions, devices and compilers fit, and run a program")
     doctor.set_defaults(command=run_doctor)
 
+    kept = commands.add_parser("cache", help="show the folder of programs for later processes, or delete some")
+    limit_help = "delete the programs that were used least recently if there are more bytes; 0 deletes all"
+    kept.add_argument("--limit", metavar="MIB", type=float, help=limit_help)
+    kept.set_defaults(command=run_cache)
+
     docs = commands.add_parser("docs", help="print the meaning of a break code, or the address of the documentation")
     docs.add_argument("page", nargs="?", metavar="CODE", help="such as JX002; of another word, where to search for it")
     docs.set_defaults(command=lambda options: print(page_text(options.page)))
@@ -238,6 +244,19 @@ def run_doctor(options: argparse.Namespace) -> int:
     examination = examine()
     print(examination)
     return bool(examination.problems)
+
+
+def run_cache(options: argparse.Namespace) -> None:
+    """Show the folder of kept programs, or delete entries."""
+    if (folder := STORE.folder) is None:
+        print(f"No program is kept for later processes. {page_url('guides/cache')}")
+        return
+    if options.limit is not None:
+        if not options.limit >= 0:
+            raise ValueError("--limit is 0 or more.")
+        print(f"{counted(len(prune(folder, int(options.limit * 2**20))), 'program')} deleted.")
+    sizes = [path.stat().st_size for path in folder.iterdir()]
+    print(f"{folder}: {counted(len(sizes), 'program')}, {sum(sizes) / 2**20:.1f} MiB")
 
 
 def run_explain(options: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pytensor_jaxpr_linker.base import errors, requirements
 from pytensor_jaxpr_linker.base.words import SITE
 from pytensor_jaxpr_linker.command_line import doctor
 from pytensor_jaxpr_linker.command_line.main import run_command
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
 FUNCTION = """
 import pytensor, pytensor.tensor as pt
@@ -59,6 +61,28 @@ def run(capsys, *words: str) -> tuple[int, str, str]:
     status = run_command(words)
     said = capsys.readouterr()
     return status, said.out, said.err
+
+
+# -- kept programs
+
+
+def test_the_folder_of_kept_programs(tmp_path, capsys):
+    """Its size; with a limit the programs that were used least recently go."""
+    before = STORE.folder
+    try:
+        STORE.use(None)
+        assert "No program is kept" in run(capsys, "cache")[1]
+        STORE.use(tmp_path)
+        for name, age in (("a", 30), ("b", 20), ("c", 10)):
+            (tmp_path / name).write_bytes(bytes(2**20))
+            os.utime(tmp_path / name, (time.time() - age,) * 2)
+        assert run(capsys, "cache")[1] == f"{tmp_path}: 3 programs, 3.0 MiB\n"
+        assert run(capsys, "cache", "--limit", "2.5")[1] == f"1 program deleted.\n{tmp_path}: 2 programs, 2.0 MiB\n"
+        assert {path.name for path in tmp_path.iterdir()} == {"b", "c"}
+        assert run(capsys, "cache", "--limit", "0")[1] == f"2 programs deleted.\n{tmp_path}: 0 programs, 0.0 MiB\n"
+        assert run(capsys, "cache", "--limit", "-1")[0] == 1
+    finally:
+        STORE.use(before)
 
 
 # -- the doctor

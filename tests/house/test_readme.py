@@ -45,4 +45,4 @@ def test_the_picture_and_its_sentence_show_the_benchmark(tmp_path, monkeypatch):
     assert " ".join(sentence.split()) == charts.sentence()
     # Curves that stand for a model are as many in the picture as there are models.
     found = charts.PICTURE.read_text(encoding="utf-8")
-    assert found.count("stroke: #cccccc; stroke-width: 2;") == 2 * len(charts.read()["cold"])
+    assert found.count("stroke: #cccccc; stroke-width: 2;") == len(charts.PANELS_OF_DRAWS) * len(charts.read())

@@ -1,4 +1,6 @@
-"""Chooses the tests that only the nightly run has, by how long they took: writes their ids to `nightly.txt`, which `conftest.py` reads.
+"""Chooses the tests that only the nightly run has, and the usual ones that are not quick, by how long they took.
+
+It writes their ids to `nightly.txt` and `slow.txt`, which `conftest.py` reads.
 
     pytest -q -n 2 --junitxml=durations.xml
     python tests/support/nightly.py durations.xml
@@ -14,8 +16,10 @@ from collections import defaultdict
 from pathlib import Path
 from xml.etree import ElementTree
 
-LIST = Path(__file__).with_name("nightly.txt")
+LIST, SLOW = (Path(__file__).with_name(f"{name}.txt") for name in ("nightly", "slow"))
 LONGEST, LONGEST_ALONE = 0.8, 2.0
+#: A usual test that takes longer is not quick.
+QUICK = 0.2
 #: Files whose tests take as long as the run allows, and files that have to see each change.
 ALWAYS = {"tests/whole/test_random_graphs", "tests/house/test_imports", "tests/whole/test_smoke"}
 #: Functions whose cases share what takes long, so the quickest one takes as long as the slowest.
@@ -50,20 +54,23 @@ def chosen(seconds: dict[str, float]) -> dict[str, float]:
     return found
 
 
-def listed() -> dict[str, float]:
-    """Return the seconds of each nightly test, by its id."""
-    lines = [line.partition(" ") for line in LIST.read_text().splitlines() if not line.startswith("#")]
+def listed(path: Path = LIST) -> dict[str, float]:
+    """Return the seconds of each test of a list, by its id."""
+    lines = [line.partition(" ") for line in path.read_text().splitlines() if not line.startswith("#")]
     return {test: float(seconds) for seconds, _, test in lines}
 
 
 def main() -> None:
-    seconds = listed()
+    seconds = listed() | listed(SLOW)
     for path in sys.argv[1:]:
         seconds |= durations(Path(path))
-    lines = [f"{duration:.1f} {test}" for test, duration in sorted(chosen(seconds).items())]
-    LIST.write_text("\n".join(["# Seconds and id of each nightly test: see nightly.py.", *lines, ""]))
+    nightly = chosen(seconds)
+    slow = {test: duration for test, duration in seconds.items() if duration > QUICK and test not in nightly}
+    for path, found in ((LIST, nightly), (SLOW, slow)):
+        lines = [f"{duration:.1f} {test}" for test, duration in sorted(found.items())]
+        path.write_text("\n".join([f"# Seconds and id of each {path.stem} test: see nightly.py.", *lines, ""]))
     print(
-        f"{len(lines)} of {len(seconds)} tests are nightly: {sum(chosen(seconds).values()):.0f} of {sum(seconds.values()):.0f} s"
+        f"{len(nightly)} of {len(seconds)} tests are nightly: {sum(nightly.values()):.0f} of {sum(seconds.values()):.0f} s"
     )
 
 

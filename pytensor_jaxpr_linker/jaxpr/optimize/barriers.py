@@ -45,7 +45,7 @@ def add_barriers(eqns: list[Any], b: JaxprBuilder) -> list[Any]:
 
 
 def with_barriers(eqns: list[Any], b: JaxprBuilder, results: Container[Atom]) -> list[Any]:
-    """Put barriers behind some results, also where the Jaxpr returns them; the same list if no equation computes one."""
+    """Put barriers behind some results, also where the Jaxpr returns them; the same list if none computes one."""
     if not any(var in results for eqn in eqns for var in eqn.outvars):
         return eqns
     found: list[Any] = []
