@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -89,16 +90,40 @@ class ScalarRule:
     several: Callable[..., Any] | None = None
 
 
+#: The package, whose modules register its own rules, and the modules with the decorators that do so.
+OWN = f"{__name__.partition('.')[0]}."
+REGISTERING = frozenset({__name__, f"{OWN}emit.scalar", f"{OWN}emit.random.sampler"})
+
+
+def is_own_registration() -> bool:
+    """Return whether a module of this package changes a table, as it is imported, and not the user's code."""
+    frame: Any = sys._getframe(2)
+    while frame.f_globals.get("__name__") in REGISTERING and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__")).startswith(OWN)
+
+
 class Table[T](dict[type | str, T]):
-    """Rules, or rewrites, by class of Op. The key of a class in an optional library is its name, see `class_name`."""
+    """Rules, or rewrites, by class of Op. The key of a class in an optional library is its name, see `class_name`.
+
+    `foreign` are the keys whose rules somebody else has ever changed: a kept program may be of another rule.
+    """
 
     def __init__(self, rules: Mapping[type | str, T] | None = None) -> None:
         super().__init__(rules or {})
         self._found: dict[type, T | None] = {}
+        self.foreign: set[type | str] = set()
 
     def __setitem__(self, op_type: type | str, rule: T) -> None:
         super().__setitem__(op_type, rule)
         self._found.clear()
+        if not is_own_registration():
+            self.foreign.add(op_type)
+
+    def __delitem__(self, op_type: type | str) -> None:
+        super().__delitem__(op_type)
+        self._found.clear()
+        self.foreign.add(op_type)
 
     def exact(self, op_class: type) -> T | None:
         """Return the rule of a class itself."""

@@ -24,7 +24,7 @@ from pytensor.graph.traversal import toposort
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
 from pytensor_jaxpr_linker.base.options import resolve
-from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES
+from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES, class_name
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, Descriptions, NotDescribed
 from pytensor_jaxpr_linker.graph.rewritten.flat import read_tags, tags_of
@@ -65,11 +65,22 @@ def pytensor_settings() -> list[tuple[str, str]]:
 
 
 def foreign_rules() -> list[tuple[Any, Any]]:
-    """Return the user's own functions that emit or evaluate Ops, by class of Op."""
-    found: list[tuple[Any, Any]] = [(op, rule.emit) for table in (RULES, SCALAR_RULES) for op, rule in table.items()]
-    if basic := sys.modules.get("pytensor.link.jax.dispatch.basic"):
-        found += basic.jax_funcify.registry.items()
-    return [(op, function) for op, function in found if package_of(function) not in OF_PYTENSOR]
+    """Return the rules that the user has ever changed, and the user's own functions that evaluate Ops, by class of Op."""
+    found: list[tuple[Any, Any]] = [(op, table.get(op)) for table in (RULES, SCALAR_RULES) for op in table.foreign]
+    return found + [(op, function) for op, function in jax_functions() if package_of(function) not in OF_PYTENSOR]
+
+
+def jax_functions() -> list[tuple[Any, Any]]:
+    """Return the functions of PyTensor's JAX backend by class of Op."""
+    basic = sys.modules.get("pytensor.link.jax.dispatch.basic")
+    return list(basic.jax_funcify.registry.items()) if basic else []
+
+
+def name_of_function(function: Any) -> str:
+    """Return the name of a function with its module's, or raise `NotDescribed` if it has none."""
+    if not hasattr(function, "__qualname__"):
+        raise NotDescribed(f"{function} has no name")
+    return class_name(function)
 
 
 def text_of_machine() -> str:
@@ -81,10 +92,11 @@ def text_of_machine() -> str:
     for op, function in foreign_rules():
         if (op.partition(".")[0] if isinstance(op, str) else package_of(op)) in OF_PYTENSOR:
             raise NotDescribed(f"{function} is registered for {op}")
+    in_jax = sorted((class_name(op), name_of_function(function)) for op, function in jax_functions())
     device = jax.devices()[0]
     variables = sorted((k, v) for k, v in os.environ.items() if k.startswith(OF_XLA))
     of_jax = jax.__version__, jax.lib.__version__, device.platform, device.device_kind
-    return repr([environment.versions(), of_jax, cpu(), variables])
+    return repr([environment.versions(), of_jax, cpu(), variables, in_jax])
 
 
 @cache

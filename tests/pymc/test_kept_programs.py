@@ -15,7 +15,7 @@ from helpers import run_python
 from pytensor.tensor.math import Dot
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base.rules import RULES
+from pytensor_jaxpr_linker.base.rules import RULES, SCALAR_RULES
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc import kept_models, sample, sampling
 from pytensor_jaxpr_linker.pymc.functions.density import LogDensity
@@ -42,8 +42,10 @@ def regression(scale=1.0, values=(0.5, -1.0, 2.0), rows=None):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A folder that is used, and emptied of what this process keeps."""
+def folder(tmp_path, monkeypatch):
+    """A folder that is used, and emptied of what this process keeps, in a process that has changed no rule."""
+    for table in (RULES, SCALAR_RULES):
+        monkeypatch.setattr(table, "foreign", set())
     STORE.clear()
     STORE.use(tmp_path)
     yield tmp_path

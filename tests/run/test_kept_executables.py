@@ -16,51 +16,13 @@ import pytensor.sparse  # PyTensor imports it while it rewrites, and with it mor
 import pytensor.tensor as pt
 import pytest
 from helpers import run_python
+from kept import compiled, is_kept, twice
 from pytensor.raise_op import Assert
 
 import pytensor_jaxpr_linker as pjl
-from pytensor_jaxpr_linker.base import rules
-from pytensor_jaxpr_linker.frontend.targets import compiled_runner
-from pytensor_jaxpr_linker.graph.rewritten import environment, store
-from pytensor_jaxpr_linker.graph.rewritten.store import STORE, prune
-from pytensor_jaxpr_linker.jaxpr import prims
+from pytensor_jaxpr_linker.graph.rewritten import store
+from pytensor_jaxpr_linker.graph.rewritten.store import prune
 from pytensor_jaxpr_linker.run import kept_executables
-from pytensor_jaxpr_linker.run.specialization import LaterLowered
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder of kept programs, in a process where nobody edits sources or has registered rules."""
-    monkeypatch.setattr(environment, "IMPORTED", time.time_ns())
-    monkeypatch.setattr(kept_executables, "foreign_rules", list)
-    monkeypatch.setattr(environment, "registered", lambda in_folder: "the same")
-    STORE.clear()
-    STORE.use(tmp_path)
-    yield tmp_path
-    STORE.clear()
-    STORE.use(None)
-
-
-def compiled(inputs, outputs, **arguments):
-    """Compile a function as a process does that has nothing in memory."""
-    STORE.clear()
-    return pytensor.function(inputs, outputs, mode="JAXPR", **arguments)
-
-
-def is_kept(f):
-    """Return whether the program of a function's last call was kept by an earlier one."""
-    (program,) = compiled_runner(f).programs
-    (specialization,) = program.specializations
-    return isinstance(list(specialization.lowered.values())[-1], LaterLowered)
-
-
-def twice(inputs, outputs, *values, **arguments):
-    """Call two functions of a graph, of which the second has to find the program of the first; return the results."""
-    first, second = (compiled(inputs, outputs, **arguments) for _ in range(2))
-    results = first(*values), second(*values)
-    assert (is_kept(first), is_kept(second)) == (False, True)
-    return results
-
 
 x, m = pt.dvector("x"), pt.dmatrix("m")
 
@@ -143,90 +105,6 @@ def test_reports_of_a_kept_program(folder):
     assert is_kept(f)
     assert "exp" in str(pjl.stages(f, np.ones(2)).regions[0].jaxpr)
     assert "1 region" in str(pjl.explain(f)) or "one" in str(pjl.explain(f))
-
-
-def others():
-    """Yield changes of what a program depends on: a graph, values, and a context."""
-    y = pt.dvector("y")
-    yield [x], pt.exp(x) + 2.0, [np.ones(2)], pjl.options()
-    yield [x], pt.exp(x) + np.nextafter(1.0, 2.0), [np.ones(2)], pjl.options()
-    yield [x], pt.exp(x) + 1.0, [np.ones(3)], pjl.options()
-    yield [y], pt.exp(y) + 1.0, [np.ones(2)], pjl.options()
-    yield [x], pt.exp(x) + 1.0, [np.ones(2)], pjl.options(checks="skip")
-    yield [x], pt.exp(x) + 1.0, [np.ones(2)], pytensor.config.change_flags(floatX="float32")
-    yield [v := pt.fvector("x")], pt.exp(v) + 1.0, [np.ones(2, "float32")], pjl.options()
-
-
-@pytest.mark.parametrize("changed", range(len(list(others()))))
-def test_what_a_program_depends_on(folder, changed):
-    f = compiled([x], pt.exp(x) + 1.0)
-    f(np.ones(2))
-    inputs, outputs, values, context = list(others())[changed]
-    with context:
-        other = compiled(inputs, outputs)
-        other(*values)
-    assert not is_kept(other)
-
-
-@pytest.mark.parametrize("name", ["XLA_FLAGS", "NPROC"])
-def test_variables_that_xla_reads(folder, monkeypatch, name):
-    compiled([x], x * 3)(np.ones(2))
-    monkeypatch.setenv(name, "--xla_cpu_enable_fast_math=false" if name == "XLA_FLAGS" else "7")
-    f = compiled([x], x * 3)
-    f(np.ones(2))
-    assert not is_kept(f)
-
-
-@pytest.mark.parametrize("other", ["cpu", "versions"])
-def test_another_machine_or_version(folder, monkeypatch, other):
-    compiled([x], x * 5)(np.ones(2))
-    monkeypatch.setattr(kept_executables if other == "cpu" else environment, other, lambda: "another")
-    f = compiled([x], x * 5)
-    f(np.ones(2))
-    assert not is_kept(f)
-
-
-def test_a_cpu_is_described():
-    """By its instructions, and by nothing that changes from one moment to the next."""
-    found = kept_executables.cpu()
-    kept_executables.cpu.cache_clear()
-    assert kept_executables.cpu() == found
-
-
-def test_a_cpu_without_the_file_of_linux(monkeypatch):
-    monkeypatch.setattr(kept_executables, "CPU_FILE", "/nowhere")
-    kept_executables.cpu.cache_clear()
-    assert len(kept_executables.cpu()) == 64
-    kept_executables.cpu.cache_clear()
-
-
-class Twice(pytensor.graph.Op):
-    """An Op of a user, whose rule no text describes."""
-
-    __props__ = ()
-
-    def make_node(self, x):
-        return pytensor.graph.Apply(self, [x], [x.type()])
-
-    def perform(self, node, inputs, outputs):
-        outputs[0][0] = inputs[0] * 2
-
-
-def test_ops_and_rules_of_the_users_are_not_kept(folder, monkeypatch):
-    rule = rules.Rule(lambda op, node, b, x: prims.add(b, x, x), lambda node: (), lambda node: None)
-    monkeypatch.setitem(rules.RULES, Twice, rule)
-    for _ in range(2):
-        f = compiled([x], Twice()(x))
-        f(np.ones(2))
-        assert not is_kept(f)
-
-
-def test_logs_show_what_is_made(folder, caplog):
-    """With a log of Jaxprs there is one for each program."""
-    twice([x], x - 1, np.ones(2))
-    with caplog.at_level("DEBUG", "pytensor_jaxpr_linker.jaxpr"):
-        compiled([x], x - 1)(np.ones(2))
-    assert "add -1.0" in caplog.text
 
 
 def damaged(data):
