@@ -1,7 +1,7 @@
 """Whole programs that sample a model: this package's default sampler beside PyMC's defaults.
 
 Each measurement is two processes one after the other: the first has empty caches, the second those that the first has filled. Both are programs as a user writes them
-(user.py). It writes the section "Whole programs" and WHOLE_PROGRAMS.json. Another number of `--draws` than 1,000, and `--long`, have a section and a file each.
+(user.py). It writes the section "Whole programs" and WHOLE_PROGRAMS.json. Another number of `--draws` than 1,000, `--long` and other sides have a section and a file each.
 """
 
 import argparse
@@ -221,6 +221,8 @@ def heading(setting: dict) -> str:
     """Return the heading of the section."""
     if setting["long"]:
         return "## Whole programs, long runs"
+    if {*setting["sides"]} != {OURS, DEFAULT}:
+        return "## Whole programs, other samplers"
     return "## Whole programs" + ("" if setting["draws"] == DRAWS else f", {setting['draws']:,} a chain")
 
 
@@ -248,6 +250,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def data_file(out: Path, setting: dict[str, Any]) -> Path:
     """Return the file of the figures of a kind of runs."""
     kind = "_LONG" if setting["long"] else "" if setting["draws"] == DRAWS else f"_{setting['draws']}"
+    kind += "" if {*setting["sides"]} == {OURS, DEFAULT} else "_PEERS"
     return out.with_name(f"WHOLE_PROGRAMS{kind}.json")
 
 
