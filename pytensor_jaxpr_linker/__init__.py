@@ -45,6 +45,7 @@ _WINGS = {
     f"{__name__}.jaxpr.portable.rewrite": "NotPortableError",
     f"{__name__}.report.explain": "explain",
     f"{__name__}.report.explanation": "Explanation",
+    f"{__name__}.report.session": "SessionReport session_report",
     f"{__name__}.report.stages": "Stages stages",
 }
 _MODULE_OF = {name: module for module, names in _WINGS.items() for name in names.split()}

@@ -42,6 +42,8 @@ from pytensor_jaxpr_linker.jaxpr.builder import JaxprBuilder as JaxprBuilder
 from pytensor_jaxpr_linker.jaxpr.portable.rewrite import NotPortableError as NotPortableError
 from pytensor_jaxpr_linker.report.explain import explain as explain
 from pytensor_jaxpr_linker.report.explanation import Explanation as Explanation
+from pytensor_jaxpr_linker.report.session import SessionReport as SessionReport
+from pytensor_jaxpr_linker.report.session import session_report as session_report
 from pytensor_jaxpr_linker.report.stages import Stages as Stages
 from pytensor_jaxpr_linker.report.stages import stages as stages
 from pytensor_jaxpr_linker.run.recompiles import RecompileError as RecompileError

@@ -24,9 +24,18 @@ breaks, recompiles, guards, jaxpr, hlo, plan, timing = ARTIFACTS.values()
 LOGS_VARIABLE = "PYTENSOR_JAXPR_LOGS"
 
 
-def show_logs(text: str) -> None:
-    """Write all records of the artifacts that a text names, with commas between them, to stderr."""
-    names = [name for name in text.lower().replace(" ", "").split(",") if name]
+#: What a file for the report of the session follows in the variable.
+REPORT = "report="
+
+
+def show_logs(text: str) -> str | None:
+    """Write all records of the artifacts that a text names, with commas between them, to stderr.
+
+    Return the file that it names for the report of the session, ``report=FILE.html``, if it does.
+    """
+    given = [name.strip() for name in text.split(",") if name.strip()]
+    report = next((name.removeprefix(REPORT) for name in given if name.startswith(REPORT)), None)
+    names = [name.lower().replace(" ", "") for name in given if not name.startswith(REPORT)]
     for name in names:
         if name not in ARTIFACTS:
             near = get_close_matches(name, ARTIFACTS, 1)
@@ -38,6 +47,7 @@ def show_logs(text: str) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("[%(name)s] %(message)s"))
         package.addHandler(handler)
+    return report
 
 
 #: Seconds after which a build shows its progress, and between two drawings of it.

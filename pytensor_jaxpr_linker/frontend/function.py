@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import copyreg
 import os
 import sys
@@ -245,7 +246,8 @@ OLD_MODULES = {
 
 def register(mode: Mode) -> None:
     """Register the linker "jaxpr", its functions, `mode` as "JAXPR", rewrites and constructors; a reload adds none."""
-    show_logs(os.environ.get(LOGS_VARIABLE, ""))
+    if path := show_logs(os.environ.get(LOGS_VARIABLE, "")):
+        atexit.register(lambda: sys.modules[__package__.partition(".")[0]].session_report().save(path))
     if "jaxpr" not in predefined_linkers:
         register_linker("jaxpr", JaxprLinker())
     if "JAXPR" not in predefined_modes:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -33,6 +34,8 @@ from pytensor.graph.rewriting.db import RewriteDatabase, RewriteDatabaseQuery
 from pytensor_jaxpr_linker.base.errors import CacheWarning, warn_user
 from pytensor_jaxpr_linker.base.interpreter import gc_paused
 from pytensor_jaxpr_linker.base.private_files import UnsafeFolderError, checked_folder, make_folder
+from pytensor_jaxpr_linker.base.session import note_build
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.graph.rewritten import flat
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed, name_of
 from pytensor_jaxpr_linker.graph.rewritten.environment import text_of_environment
@@ -144,10 +147,10 @@ class Kept(Op):
 
 
 class Pending(Feature):
-    """Holds the task of the last rewrite."""
+    """Holds the task of the last rewrite, when the first one began, and whether it found the graph."""
 
-    def __init__(self, finish: Callable[[FunctionGraph], None]):
-        self.finish = finish
+    def __init__(self, finish: Callable[[FunctionGraph], None], kept: bool = False):
+        self.finish, self.kept, self.began = finish, kept, perf_counter()
 
 
 class FindRewritten(GraphRewriter):
@@ -171,6 +174,7 @@ class FindRewritten(GraphRewriter):
             environment = name_of(type(mode.linker)) + text_of_environment(fgraph, self.query, STORE.has_folder)
             entry = Entry(fgraph.inputs, fgraph.outputs, environment)
         except NotDescribed:
+            fgraph.attach_feature(Pending(lambda fgraph: None))
             return
         fgraph.attach_feature(KeptOriginal(LazyOriginal(entry.inputs, entry.flat, entry.tables)))
         rewritten = entry.find()
@@ -179,7 +183,7 @@ class FindRewritten(GraphRewriter):
         else:
             outputs = [v.type.make_variable() for v in fgraph.outputs]
             put_in_place(fgraph, Apply(Kept(), [*fgraph.inputs], outputs).outputs)
-            fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten)))
+            fgraph.attach_feature(Pending(lambda fgraph: put_in_place(fgraph, rewritten), kept=True))
 
     def apply(self, fgraph: FunctionGraph) -> None:
         """Do nothing."""
@@ -194,6 +198,8 @@ class KeepOrExpand(GraphRewriter):
             fgraph.remove_feature(feature)
             with gc_paused():
                 feature.finish(fgraph)
+            seconds = {"rewrite": perf_counter() - feature.began}
+            note_build("graph", counted(len(fgraph.apply_nodes), "node"), seconds, feature.kept)
 
 
 class Finders(RewriteDatabase):

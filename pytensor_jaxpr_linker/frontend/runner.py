@@ -15,6 +15,8 @@ from pytensor.graph.fg import FunctionGraph
 from pytensor_jaxpr_linker.base import logs
 from pytensor_jaxpr_linker.base.errors import CannotEmit, refused_by_rule, variable_name
 from pytensor_jaxpr_linker.base.options import Options, current_stance, given_platforms
+from pytensor_jaxpr_linker.base.session import note_build
+from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.jax_function import check_count
 from pytensor_jaxpr_linker.frontend.shared_arrays import InRows, shared_pass, transposed
 from pytensor_jaxpr_linker.frontend.storage import SharedArrays, Storage, in_turn, result_converters, store
@@ -75,6 +77,7 @@ class Runner:
         self.executor: Executor | None = None
         self.in_use: tuple[Callable[[list], list | None], frozenset[int]]
         self.prepare()
+        note_build("function", self._policy.name or counted(len(fgraph.apply_nodes), "node"), {"plan": self.seconds})
 
     def prepare(self) -> None:
         """Plan, and build as much as possible before a call."""

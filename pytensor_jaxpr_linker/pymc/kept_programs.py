@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Hashable
 from functools import cache, cached_property
 from hashlib import sha256
+from time import perf_counter
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ import pymc as pm
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 
 from pytensor_jaxpr_linker.base.bounded import Bounded
+from pytensor_jaxpr_linker.base.session import note_build, parts_of_build
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
 from pytensor_jaxpr_linker.run import kept_executables
@@ -93,18 +95,23 @@ class KeptPrograms:
         return self.find(key, lambda: jax.jit(function).lower(*args).compile())
 
     def by_way_of_folder(
-        self, key: Hashable, make: Callable[[], tuple[jax.stages.Compiled, Any]]
+        self, key: tuple, make: Callable[[], tuple[jax.stages.Compiled, Any]]
     ) -> tuple[jax.stages.Compiled, Any]:
         """Return the program under a key with a value about it, from the folder if it has them, or make and keep them.
 
-        The `repr` of the key must be the same in each process.
+        The key begins with the name of the program. Its `repr` must be the same in each process.
         """
 
         def find() -> tuple[jax.stages.Compiled, Any]:
-            place = self.folder.place(key)
+            began, place, seconds, name = perf_counter(), self.folder.place(key), dict[str, float](), str(key[0])
             if place is not None and (found := kept_executables.find_programs(place)) is not None:
+                seconds["load"] = perf_counter() - began
+                note_build("sampler", name, seconds, kept=True)
                 return found.programs[0], found.about
-            program, about = make()
+            note_build("sampler", name, seconds)
+            with parts_of_build():
+                program, about = make()
+            seconds["build"] = perf_counter() - began
             if place is not None:
                 kept_executables.keep_programs(place, [program], about)
             return program, about

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from html import escape
 from importlib.resources import files
@@ -180,8 +180,13 @@ def as_page(explanation: ExplanationData, compile: bool, calls: Mapping[int, flo
         f"<h2>Nodes{' with breaks: the graph is large' if is_large else ''}</h2><p>{ABOUT_NODES}</p>",
         *[node_part(explanation, node, codes.get(node.index)) for node in shown],
     ]
+    return page("Explanation of a PyTensor graph in mode JAXPR", parts)
+
+
+def page(title: str, parts: Iterable[str]) -> str:
+    """Return a page of HTML with a title, which is a plain text, and parts."""
     template = files(__package__).joinpath("page.html").read_text(encoding="utf-8")
-    return template.replace("<!--REPORT-->", "\n".join(parts))
+    return template.replace("<!--TITLE-->", title).replace("<!--REPORT-->", "\n".join(parts))
 
 
 def report_parts(explanation: ExplanationData, most: int, graph: str, unfolded: bool) -> Iterator[str]:

@@ -145,6 +145,10 @@ class Recompiles:
         if self.count >= self._policy.options.recompile_limit:
             self._check_past_limit(new, avals)
 
+    def why(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> str:
+        """Return why a specialization is compiled: its difference to the one before."""
+        return self._news(describe(self._region, static, avals))
+
     def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
         """Count a specialization that has been lowered."""
         new = describe(self._region, static, avals)

@@ -16,6 +16,7 @@ from pytensor.graph.basic import Variable
 
 from pytensor_jaxpr_linker.base import jax_compat, logs
 from pytensor_jaxpr_linker.base.bounded import Bounded
+from pytensor_jaxpr_linker.base.session import note_build
 from pytensor_jaxpr_linker.jaxpr.builder import Check
 from pytensor_jaxpr_linker.jaxpr.lower import Lowered, lower_region
 from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
@@ -147,7 +148,7 @@ class Specialization:
         started = perf_counter()
         if place is not None and (kept := kept_executables.find_programs(place, device)) is not None:
             self.admit(avals, later=True)
-            self.seconds[lowering_key(avals)] = {"load": perf_counter() - started}
+            self.seconds[lowering_key(avals)]["load"] = perf_counter() - started
             return for_device(kept.about, kept.programs[0], device)
         closed = self.admit(avals).jaxpr
         seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
@@ -188,7 +189,7 @@ class Specialization:
                 return self.lower(avals, later)
             recompiles.check(self.static, avals)
             recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
-            lowered = self.lower(avals, later)
+            lowered = self.lower(avals, later, recompiles.why(self.static, avals))
             recompiles.record(self.static, avals)
             self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):
@@ -202,8 +203,11 @@ class Specialization:
         """Return whether it has been compiled for these shapes, or may be."""
         return aval_key(args) in self._admitted
 
-    def lower(self, avals: Sequence[Any], later: bool = False) -> Lowered:
-        """Return the Jaxpr for these avals (or values), with `later` one that is built when something reads it."""
+    def lower(self, avals: Sequence[Any], later: bool = False, why: str = "") -> Lowered:
+        """Return the Jaxpr for these avals (or values), with `later` one that is built when something reads it.
+
+        The report of the session says `why`.
+        """
         key = lowering_key(avals)
         found: Any = self.lowered.get(key)
         if found is None:
@@ -214,7 +218,9 @@ class Specialization:
             found = LaterLowered(make) if later else make()
             if len(self.lowered) >= self._capacity:
                 self._clear()
-            self.lowered[key], self.seconds[key] = found, {"lower": perf_counter() - started}
+            seconds = {} if later else {"lower": perf_counter() - started}
+            self.lowered[key], self.seconds[key] = found, seconds
+            note_build("program", self.name, seconds, later, why)
             if logs.jaxpr.isEnabledFor(logging.DEBUG):
                 logs.jaxpr.debug("%s\n%s", self.name, found.jaxpr)
             if logs.guards.isEnabledFor(logging.DEBUG):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from time import perf_counter
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from pytensor_jaxpr_linker.base.session import note_build, parts_of_build
 from pytensor_jaxpr_linker.jaxpr.optimize.xla_options import FEW_CALLS, options_of_chain
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import pymc_logger
 from pytensor_jaxpr_linker.pymc.chains.kernel import AboutChain
@@ -125,28 +127,40 @@ def programs_of(
     place
         Where the programs are kept for later processes, or None.
     """
+    began, seconds = perf_counter(), dict[str, float]()
     if place is not None and (kept := kept_executables.find_programs(place)) is not None:
+        seconds["load"] = perf_counter() - began
+        note_build("sampler", "chains", seconds, kept=True)
         start, advance, *tune = map(done, kept.programs)
         return ChainPrograms(start, tune[0] if tune else None, advance, AboutChain(*kept.about))
 
-    def compile_(lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+    def compile_(name: str, lowered: jax.stages.Lowered, options: dict[str, Any]) -> jax.stages.Compiled:
+        started = perf_counter()
         with jax.enable_x64(True):  # this setting belongs to a thread
-            return lowered.compile(options)
+            program = lowered.compile(options)
+        seconds[f"XLA, {name}"] = perf_counter() - started
+        return program
 
-    pool, chain = ThreadPoolExecutor(3), make()
-    traced = chain.start.trace(*args)
-    about = chain.about()
-    begun = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), traced.out_info)
-    further = with_counts(args[0], 0), begun[: about.results]
-    advance = chain.advance.trace(*further)
-    options = {} if is_compared else xla_options(advance)
-    runs_once = (about.has_warmup or about.tuning) and not is_compared
-    started = pool.submit(compile_, traced.lower(), options | options_of_few_calls() if runs_once else options)
-    tuned = None
-    if about.tuning:
-        to_tune = with_counts(args[0], 0, 0), begun
-        tuned = pool.submit(compile_, chain.tune.lower(*to_tune), options)
-    advanced = pool.submit(compile_, lowered := advance.lower(), options)
+    note_build("sampler", "chains", seconds)
+    pool = ThreadPoolExecutor(3)
+    with parts_of_build():
+        chain = make()
+        traced = chain.start.trace(*args)
+        about = chain.about()
+        begun = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), traced.out_info)
+        further = with_counts(args[0], 0), begun[: about.results]
+        advance = chain.advance.trace(*further)
+        options = {} if is_compared else xla_options(advance)
+        runs_once = (about.has_warmup or about.tuning) and not is_compared
+        started = pool.submit(
+            compile_, "start", traced.lower(), options | options_of_few_calls() if runs_once else options
+        )
+        tuned = None
+        if about.tuning:
+            to_tune = with_counts(args[0], 0, 0), begun
+            tuned = pool.submit(compile_, "tuning", chain.tune.lower(*to_tune), options)
+        advanced = pool.submit(compile_, "transitions", lowered := advance.lower(), options)
+        seconds["trace and lower"] = perf_counter() - began
     made = ChainPrograms(started, tuned, advanced, about, lowered.as_text() if is_compared else "")
     if place is not None:
         pool.submit(keep_chain, place, made)

@@ -1,0 +1,215 @@
+"""`session_report`: what a process has built, by the user's line, how long that took, and what to change first."""
+
+from __future__ import annotations
+
+import linecache
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import NamedTuple
+
+from pytensor_jaxpr_linker.base.session import BUILDS, MOST_BUILDS, Build
+from pytensor_jaxpr_linker.base.words import counted, page_url
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+from pytensor_jaxpr_linker.report.explanation import page
+from pytensor_jaxpr_linker.report.text import duration, list_seconds
+
+#: So many programs, or functions, of one line are many.
+MANY = 3
+#: How many reasons of a line are shown.
+SHOWN_CAUSES = 5
+#: Advice about less of the time than this is left out.
+LEAST_SHARE = 0.02
+
+
+class Advice(NamedTuple):
+    """Something to change, and the seconds that it could save."""
+
+    seconds: float
+    text: str
+
+
+class LineReport(NamedTuple):
+    """What was built at one line of the user's.
+
+    Attributes
+    ----------
+    line, code
+        The file and number, and the text of the line; nothing for builds of this package's threads.
+    builds
+        What was built there, in order.
+    """
+
+    line: str
+    code: str
+    builds: Sequence[Build]
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """The seconds of each stage, summed over the builds that are no parts of others."""
+        found: dict[str, float] = defaultdict(float)
+        for build in [build for build in self.builds if not build.is_part]:
+            for stage, seconds in list(build.seconds.items()):
+                found[stage] += seconds
+        return dict(found)
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all stages. Stages of several threads at the same time count each."""
+        return sum(self.stages.values())
+
+    @property
+    def summary(self) -> str:
+        """How many of each kind were built, and how many of these were kept from before."""
+        kinds = Counter(build.kind for build in self.builds)
+        kept = sum(build.kept for build in self.builds)
+        return ", ".join([counted(n, kind) for kind, n in kinds.items()] + [f"{kept} kept"] * bool(kept))
+
+    def of_kind(self, kind: str) -> list[Build]:
+        """Return the builds of a kind that were not kept from before."""
+        return [build for build in self.builds if build.kind == kind and not build.kept]
+
+    @property
+    def causes(self) -> list[str]:
+        """Why programs were compiled again, the most frequent first."""
+        again = [build.cause for build in self.of_kind("program") if AGAIN in build.cause]
+        return [cause for cause, _ in Counter(again).most_common(SHOWN_CAUSES)]
+
+    def advice(self) -> Iterator[Advice]:
+        """Yield what to change at this line."""
+        again = [build for build in self.of_kind("program") if AGAIN in build.cause]
+        if len(again) >= MANY:
+            seconds = sum(sum(build.seconds.values()) for build in again)
+            last = again[-1].cause.partition(AGAIN)[2]
+            yield Advice(
+                seconds,
+                f"{self.line} compiles {counted(len(again), 'program')} for other values or shapes, last: {last}. Mark"
+                f" such an axis with pjl.mark_dynamic, or pad to few lengths: {page_url('options', 'recompiles')}",
+            )
+        functions = self.of_kind("function")
+        if len(functions) >= MANY:
+            seconds = self.seconds * (1 - 1 / len(functions))
+            yield Advice(
+                seconds,
+                f"{self.line} makes {counted(len(functions), 'function')}: if they are equal, make one, before the loop",
+            )
+
+
+#: How the cause of a program continues that replaces or joins another one, see `Recompiles.why`.
+AGAIN = "is not compiled for this: "
+
+
+class SessionReport(NamedTuple):
+    """What a process has built. Prints as text; a notebook shows it as HTML.
+
+    Attributes
+    ----------
+    lines : list of LineReport
+        The user's lines, the one that took longest first.
+    complete : bool
+        Whether no build was forgotten: the last 10,000 are remembered.
+    """
+
+    lines: list[LineReport]
+    complete: bool
+
+    @property
+    def seconds(self) -> float:
+        """The seconds of all lines."""
+        return sum(line.seconds for line in self.lines)
+
+    @property
+    def advice(self) -> list[str]:
+        """What to change, the change that could save most first."""
+        found = [advice for line in self.lines for advice in line.advice()]
+        if not STORE.has_folder:
+            compiling = self.seconds
+            text = (
+                f"No program is kept for later processes: remove PYTENSOR_JAXPR_CACHE=off. {page_url('guides/cache')}"
+            )
+            found.append(Advice(compiling, text))
+        found = [advice for advice in found if advice.seconds >= LEAST_SHARE * self.seconds]
+        return [f"{text} (about {duration(s)})" for s, text in sorted(found, key=lambda advice: -advice.seconds)]
+
+    @property
+    def summary(self) -> str:
+        """The first line."""
+        kinds = Counter(build.kind for line in self.lines for build in line.builds)
+        kept = sum(build.kept for line in self.lines for build in line.builds)
+        what = ", ".join(counted(n, kind) for kind, n in kinds.items()) or "nothing"
+        of_kept = f"; {kept} kept from before" if kept else ""
+        forgotten = "" if self.complete else f"; only the last {MOST_BUILDS:,}"
+        return f"This process has built {what} in {duration(self.seconds)}{of_kept}{forgotten}."
+
+    def __str__(self) -> str:
+        parts = [self.summary]
+        parts += [f"To change first: {text}" for text in self.advice]
+        for line in self.lines:
+            parts.append(f"{line.line or 'in threads of this package'}  {line.code}")
+            parts.append(f"  {duration(line.seconds)}: {line.summary} ({list_seconds(line.stages)})")
+            parts += [f"  {cause}" for cause in line.causes]
+        return "\n".join(parts)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        advice = "".join(f"<li>{escape(text)}</li>" for text in self.advice)
+        rows = [
+            "<tr>"
+            + f"<td><code>{escape(line.line or '-')}</code><br><code>{escape(line.code)}</code></td>"
+            + f"<td>{duration(line.seconds)}</td><td>{escape(line.summary)}</td>"
+            + f"<td>{escape(list_seconds(line.stages))}{''.join(f'<br>{escape(cause)}' for cause in line.causes)}</td>"
+            + "</tr>"
+            for line in self.lines
+        ]
+        head = "<tr><th>line</th><th>time</th><th>built</th><th>stages, and why programs were compiled again</th></tr>"
+        first = f"<h2>To change first</h2><ul>{advice}</ul>" if advice else ""
+        return f"<h1>{escape(self.summary)}</h1>{first}<table>{head}{''.join(rows)}</table>"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the report as one HTML page; return its path."""
+        path = Path(path)
+        path.write_text(page("What this process has built in mode JAXPR", [self._repr_html_()]), encoding="utf-8")
+        return path
+
+
+def session_report() -> SessionReport:
+    """Return what this process has built so far in mode JAXPR, by the user's line.
+
+    That is: each function, its programs, and the programs of models and samplers; how long their stages took, what was
+    found in a cache, and which value or shape caused another program. The first lines say what to change to save most.
+    ``PYTENSOR_JAXPR_LOGS=report=FILE.html`` in the environment writes it at the end of the process.
+
+    Returns
+    -------
+    SessionReport
+        Print it, show it in a notebook, or ``save("page.html")`` it.
+
+    See Also
+    --------
+    explain : One function, its nodes and breaks.
+
+    Examples
+    --------
+    >>> import pytensor, pytensor.tensor as pt
+    >>> import pytensor_jaxpr_linker as pjl
+    >>> x = pt.vector("x", dtype="float64")
+    >>> f = pytensor.function([x], pt.exp(x).sum(), mode="JAXPR")
+    >>> f([1.0, 2.0]).shape
+    ()
+    >>> pjl.session_report().summary
+    'This process has built ...
+    """
+    by_line: dict[str, list[Build]] = defaultdict(list)
+    builds = list(BUILDS)
+    for build in builds:
+        by_line[build.line].append(build)
+    lines = [LineReport(line, code_of(line), found) for line, found in by_line.items()]
+    return SessionReport(sorted(lines, key=lambda line: -line.seconds), len(builds) < MOST_BUILDS)
+
+
+def code_of(line: str) -> str:
+    """Return the text of a line, by its file and number."""
+    file, _, number = line.rpartition(":")
+    return linecache.getline(file, int(number)).strip() if file else ""
