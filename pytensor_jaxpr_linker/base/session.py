@@ -20,7 +20,7 @@ type Kind = Literal["graph", "function", "program", "sampler"]
 
 
 @dataclass
-class Build:
+class BuildRecord:
     """Something that was built.
 
     Attributes
@@ -51,12 +51,12 @@ class Build:
 
 
 #: The builds of this process.
-BUILDS: deque[Build] = deque(maxlen=MOST_BUILDS)
+BUILDS: deque[BuildRecord] = deque(maxlen=MOST_BUILDS)
 
 
 def note_build(kind: Kind, name: str, seconds: dict[str, float], kept: bool = False, cause: str = "") -> None:
     """Remember that something was built at the user's line."""
-    BUILDS.append(Build(kind, name, users_line(), seconds, kept, cause, _in_another.get()))
+    BUILDS.append(BuildRecord(kind, name, users_line(), seconds, kept, cause, _in_another.get()))
 
 
 _in_another: ContextVar[bool] = ContextVar("in_another_build", default=False)

@@ -17,6 +17,7 @@ from pytensor_jaxpr_linker.base.bounded import Bounded
 from pytensor_jaxpr_linker.base.session import note_build, parts_of_build
 from pytensor_jaxpr_linker.graph.rewritten import environment
 from pytensor_jaxpr_linker.graph.rewritten.describe import NotDescribed
+from pytensor_jaxpr_linker.pymc.blas import limit_loaded_blas
 from pytensor_jaxpr_linker.run import kept_executables
 from pytensor_jaxpr_linker.run.kept_executables import foreign_rules, jax_settings, pytensor_settings
 from pytensor_jaxpr_linker.run.placement import process
@@ -88,6 +89,7 @@ class KeptPrograms:
         with self._in_turn:
             if key not in self._kept:
                 self._kept[key] = make()
+                limit_loaded_blas()
             return self._kept.use(key)
 
     def compiled(self, key: Hashable, function: Callable, args: tuple) -> jax.stages.Compiled:

@@ -17,6 +17,7 @@ from pytensor_jaxpr_linker.base.jax_compat import with_x64_restored
 from pytensor_jaxpr_linker.base.words import counted
 from pytensor_jaxpr_linker.frontend.pregrad import WITHOUT_GRADIENTS
 from pytensor_jaxpr_linker.pymc.arguments import Names, require
+from pytensor_jaxpr_linker.pymc.blas import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import pymc_logger
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws
 from pytensor_jaxpr_linker.pymc.functions.differentiable import add_remedies, add_report, named_gradients
@@ -27,7 +28,7 @@ from pytensor_jaxpr_linker.pymc.request import Request, check_restarts
 from pytensor_jaxpr_linker.pymc.results import log_convergence, quiet_logger, result_of
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import sample_jax
 from pytensor_jaxpr_linker.pymc.samplers.nutpie import sample_nutpie, sample_nutpie_in_processes
-from pytensor_jaxpr_linker.pymc.samplers.processes import blas_threads, check_script
+from pytensor_jaxpr_linker.pymc.samplers.processes import check_script
 from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import linecache
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from pytensor_jaxpr_linker.base.session import BUILDS, MOST_BUILDS, Build
+from pytensor_jaxpr_linker.base.session import BUILDS, MOST_BUILDS, BuildRecord
 from pytensor_jaxpr_linker.base.words import counted, page_url
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.report.explanation import page
 from pytensor_jaxpr_linker.report.text import duration, list_seconds
 
 #: So many programs, or functions, of one line are many.
-MANY = 3
+MANY_BUILDS = 3
 #: How many reasons of a line are shown.
 SHOWN_CAUSES = 5
 #: Advice about less of the time than this is left out.
@@ -43,7 +44,7 @@ class LineReport(NamedTuple):
 
     line: str
     code: str
-    builds: Sequence[Build]
+    builds: Sequence[BuildRecord]
 
     @property
     def stages(self) -> dict[str, float]:
@@ -66,7 +67,7 @@ class LineReport(NamedTuple):
         kept = sum(build.kept for build in self.builds)
         return ", ".join([counted(n, kind) for kind, n in kinds.items()] + [f"{kept} kept"] * bool(kept))
 
-    def of_kind(self, kind: str) -> list[Build]:
+    def of_kind(self, kind: str) -> list[BuildRecord]:
         """Return the builds of a kind that were not kept from before."""
         return [build for build in self.builds if build.kind == kind and not build.kept]
 
@@ -79,7 +80,7 @@ class LineReport(NamedTuple):
     def advice(self) -> Iterator[Advice]:
         """Yield what to change at this line."""
         again = [build for build in self.of_kind("program") if AGAIN in build.cause]
-        if len(again) >= MANY:
+        if len(again) >= MANY_BUILDS:
             seconds = sum(sum(build.seconds.values()) for build in again)
             last = again[-1].cause.partition(AGAIN)[2]
             yield Advice(
@@ -88,7 +89,7 @@ class LineReport(NamedTuple):
                 f" such an axis with pjl.mark_dynamic, or pad to few lengths: {page_url('options', 'recompiles')}",
             )
         functions = self.of_kind("function")
-        if len(functions) >= MANY:
+        if len(functions) >= MANY_BUILDS:
             seconds = self.seconds * (1 - 1 / len(functions))
             yield Advice(
                 seconds,
@@ -100,7 +101,8 @@ class LineReport(NamedTuple):
 AGAIN = "is not compiled for this: "
 
 
-class SessionReport(NamedTuple):
+@dataclass(frozen=True)
+class SessionReport:
     """What a process has built. Prints as text; a notebook shows it as HTML.
 
     Attributes
@@ -201,7 +203,7 @@ def session_report() -> SessionReport:
     >>> pjl.session_report().summary
     'This process has built ...
     """
-    by_line: dict[str, list[Build]] = defaultdict(list)
+    by_line: dict[str, list[BuildRecord]] = defaultdict(list)
     builds = list(BUILDS)
     for build in builds:
         by_line[build.line].append(build)

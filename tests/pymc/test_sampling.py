@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from helpers import run_python
 from pymc.exceptions import SamplingError
 from pytensor import wrap_py
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -98,6 +99,32 @@ def test_chains_at_the_same_time_share_the_threads_of_blas(model, monkeypatch):
         sample(model=model, sampler="blackjax", **SHORT | {"draws": 2, "tune": 2, "chain_method": method})
     assert seen[0] and set(seen[0]) == {max(1, cores // SHORT["chains"])}
     assert seen[1] == before == blas_threads()
+
+
+LATE_LAPACK = """
+import os
+import numpy as np, pymc as pm, pytensor.tensor as pt
+import pytensor_jaxpr_linker as pjl
+from threadpoolctl import threadpool_info
+from pytensor_jaxpr_linker.pymc import sample
+from pytensor_jaxpr_linker.pymc.chains.chains import Chains
+
+pjl.cache(os.environ["FOLDER"])
+threads = lambda: [info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"]
+before, chunks = threads(), Chains.chunks
+Chains.chunks = lambda *args: print(len(threads()) > len(before), set(threads())) or chunks(*args)
+with pm.Model():
+    pm.MvNormal("x", np.zeros(3), chol=pt.linalg.cholesky(np.eye(3) * pm.HalfNormal("s") + 1.0), shape=3)
+    sample(2, tune=2, chains=2, cores=2, random_seed=1, progressbar=False, compute_convergence_checks=False)
+print(len(set(threads())))
+"""
+
+
+def test_chains_share_the_threads_of_a_lapack_that_is_loaded_late(tmp_path):
+    """JAX loads SciPy's LAPACK while it compiles; a later process loads it with the kept programs."""
+    share = max(1, usable_cores() // 2)
+    for _ in range(2):
+        assert run_python(LATE_LAPACK, FOLDER=str(tmp_path)) == f"True {{{share}}}\n1\n"
 
 
 def blas_threads() -> list[int]:

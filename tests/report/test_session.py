@@ -41,7 +41,7 @@ def test_functions_and_programs_by_line():
     assert {"rewrite", "plan"} <= set(made.stages) and "lower" in called.stages
     assert 0 < called.seconds < 60 and called.seconds == pytest.approx(sum(called.stages.values()))
     report = pjl.session_report()
-    assert "1 graph, 1 function, 1 program" in report.summary
+    assert all(text in report.summary for text in ("1 graph", "1 function", "1 program"))
     assert report.seconds == pytest.approx(sum(line.seconds for line in report.lines))
 
 
@@ -50,9 +50,9 @@ def test_programs_for_other_shapes_come_first():
     for n in (2, 3, 4, 5):
         f(np.ones(n))
     advice = [text for text in pjl.session_report().advice if "mark_dynamic" in text]
-    assert len(advice) == 1 and "compiles 3 programs" in advice[0] and "the shape of x is (5,), not (4,)" in advice[0]
+    assert len(advice) == 1 and "compiles 3 programs" in advice[0] and "the shape of 'x' is (5,), not (4,)" in advice[0]
     (line,) = [line for line in lines_of_this_file() if line.code == "f(np.ones(n))"]
-    assert len(line.causes) == 3 and "the shape of x is (3,), not (2,)" in "".join(line.causes)
+    assert len(line.causes) == 3 and "the shape of 'x' is (3,), not (2,)" in "".join(line.causes)
 
 
 def test_functions_made_in_a_loop():
@@ -94,7 +94,7 @@ def test_a_long_session_is_bounded(monkeypatch):
     monkeypatch.setattr(builds, "BUILDS", found)
     monkeypatch.setattr(session, "BUILDS", found)
     for _ in range(builds.MOST_BUILDS + 5):
-        found.append(builds.Build("program", "p", "a.py:1", {"lower": 0.001}, cause="<b>&"))
+        found.append(builds.BuildRecord("program", "p", "a.py:1", {"lower": 0.001}, cause="<b>&"))
     report = pjl.session_report()
     assert not report.complete and "only the last 10,000" in report.summary
     assert report.seconds == pytest.approx(10.0)

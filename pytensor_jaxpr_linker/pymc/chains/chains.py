@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from pytensor_jaxpr_linker.base.interpreter import usable_cores
+from pytensor_jaxpr_linker.pymc.blas import limit_loaded_blas
 from pytensor_jaxpr_linker.pymc.chains.chain_progress import Watched
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Checkpoint, Chunk, Draws, FolderStore, KeptDraws, length_of
 from pytensor_jaxpr_linker.pymc.chains.kernel import ChainFunctions, Kernel
@@ -130,9 +131,10 @@ class Chains:
         self.total = self.tune + run.draws
 
     def wait(self) -> None:
-        """Wait until the programs are compiled."""
+        """Wait until the programs are compiled. Chains then share the threads of the LAPACK that they call."""
         try:
             self.programs.result()
+            limit_loaded_blas()
         except Exception:
             self._kept.drop(self._key)
             raise

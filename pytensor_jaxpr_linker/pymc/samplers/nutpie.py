@@ -31,6 +31,7 @@ from pytensor_jaxpr_linker.base.options import options, resolve
 from pytensor_jaxpr_linker.frontend.pregrad import value_and_gradient
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.pymc.arguments import seed_of
+from pytensor_jaxpr_linker.pymc.blas import blas_threads
 from pytensor_jaxpr_linker.pymc.chains.chains import ChainDraws, shapes_of
 from pytensor_jaxpr_linker.pymc.chains.kept_draws import Draws, thinned
 from pytensor_jaxpr_linker.pymc.functions.density import Layout
@@ -41,7 +42,7 @@ from pytensor_jaxpr_linker.pymc.progress import progress
 from pytensor_jaxpr_linker.pymc.request import Request
 from pytensor_jaxpr_linker.pymc.samplers.jax_kernels import VectorDensity
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import as_model
-from pytensor_jaxpr_linker.pymc.samplers.processes import BASE, Process, blas_threads
+from pytensor_jaxpr_linker.pymc.samplers.processes import BASE, Process
 
 #: PyMC's names of nutpie's statistics.
 STATS = {
