@@ -115,9 +115,9 @@ def sentence() -> str:
 
 #: The panels of the README's picture: title, figure, and the marks of its axis.
 PANELS_OF_DRAWS = (
-    ("Seconds of the whole program, the first time", "first process", [2, 5, 10, 20, 50]),
-    ("Later", "later process", [2, 5, 10, 20, 50]),
-    ("Effective draws a second of the call, later", "later bulk rate", [10, 100, 1000, 10000]),
+    ("Seconds of the first program", "first process", [2, 5, 10, 20, 50]),
+    ("Seconds of a later one", "later process", [2, 5, 10, 20, 50]),
+    ("Effective draws a second, later", "later bulk rate", [10, 100, 1000, 10000]),
 )
 
 

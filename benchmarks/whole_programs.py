@@ -266,8 +266,8 @@ def run(args: argparse.Namespace) -> dict:
     if "imports" not in collected and not args.long:
         rounds = [
             [
-                Job("user:imports", {"modules": modules}, ("imports", name, str(repeat)), then=judge_import)
-                for name, modules in IMPORTS.items()
+                Job("user:imports", {"modules": IMPORTS[name]}, ("imports", name, str(repeat)), then=judge_import)
+                for name in rotated(list(IMPORTS), repeat)
             ]
             for repeat in range(args.repeats)
         ]

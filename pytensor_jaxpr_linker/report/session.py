@@ -93,7 +93,7 @@ class LineReport(NamedTuple):
             seconds = self.seconds * (1 - 1 / len(functions))
             yield Advice(
                 seconds,
-                f"{self.line} makes {counted(len(functions), 'function')}: if they are equal, make one, before the loop",
+                f"{self.line} makes {counted(len(functions), 'function')}: if equal, make one, before the loop",
             )
 
 

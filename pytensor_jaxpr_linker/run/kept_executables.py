@@ -65,7 +65,7 @@ def pytensor_settings() -> list[tuple[str, str]]:
 
 
 def foreign_rules() -> list[tuple[Any, Any]]:
-    """Return the rules that the user has ever changed, and the user's own functions that evaluate Ops, by class of Op."""
+    """Return the rules that somebody else has ever changed, and the user's functions that evaluate Ops, by class."""
     found: list[tuple[Any, Any]] = [(op, table.get(op)) for table in (RULES, SCALAR_RULES) for op in table.foreign]
     return found + [(op, function) for op, function in jax_functions() if package_of(function) not in OF_PYTENSOR]
 
