@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 LIST, SLOW = (Path(__file__).with_name(f"{name}.txt") for name in ("nightly", "slow"))
 LONGEST, LONGEST_ALONE = 0.8, 2.0
 #: A usual test that takes longer is not quick.
-QUICK = 0.2
+QUICK = 0.07
 #: Files whose tests take as long as the run allows, and files that have to see each change.
 ALWAYS = {"tests/whole/test_random_graphs", "tests/house/test_imports", "tests/whole/test_smoke"}
 #: Functions whose cases share what takes long, so the quickest one takes as long as the slowest.
