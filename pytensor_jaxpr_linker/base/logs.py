@@ -35,6 +35,8 @@ def show_logs(text: str) -> str | None:
     """
     given = [name.strip() for name in text.split(",") if name.strip()]
     report = next((name.removeprefix(REPORT) for name in given if name.startswith(REPORT)), None)
+    if report == "":
+        raise ValueError(f"the environment variable {LOGS_VARIABLE} names no file: write {REPORT}FILE.html")
     names = [name.lower().replace(" ", "") for name in given if not name.startswith(REPORT)]
     for name in names:
         if name not in ARTIFACTS:

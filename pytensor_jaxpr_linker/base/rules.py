@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -124,6 +124,11 @@ class Table[T](dict[type | str, T]):
         super().__delitem__(op_type)
         self._found.clear()
         self.foreign.add(op_type)
+
+    # A dict's own would go past the two methods above.
+    pop, popitem, clear, update, setdefault = (
+        getattr(MutableMapping, name) for name in ("pop", "popitem", "clear", "update", "setdefault")
+    )
 
     def exact(self, op_class: type) -> T | None:
         """Return the rule of a class itself."""

@@ -15,6 +15,7 @@ from pytensor_jaxpr_linker.base.words import counted, page_url
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.report.explanation import page
 from pytensor_jaxpr_linker.report.text import duration, list_seconds
+from pytensor_jaxpr_linker.run.recompiles import AGAIN
 
 #: So many programs, or functions, of one line are many.
 MANY_BUILDS = 3
@@ -86,7 +87,7 @@ class LineReport(NamedTuple):
             yield Advice(
                 seconds,
                 f"{self.line} compiles {counted(len(again), 'program')} for other values or shapes, last: {last}. Mark"
-                f" such an axis with pjl.mark_dynamic, or pad to few lengths: {page_url('options', 'recompiles')}",
+                f" such an axis with pjl.mark_dynamic, or pad to few lengths: {page_url('options', OF_RECOMPILES)}",
             )
         functions = self.of_kind("function")
         if len(functions) >= MANY_BUILDS:
@@ -97,8 +98,8 @@ class LineReport(NamedTuple):
             )
 
 
-#: How the cause of a program continues that replaces or joins another one, see `Recompiles.why`.
-AGAIN = "is not compiled for this: "
+#: The heading of the page about options that says what to do against that.
+OF_RECOMPILES = "when-a-function-is-compiled-again-and-again"
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,8 @@ class SessionReport:
         """What to change, the change that could save most first."""
         found = [advice for line in self.lines for advice in line.advice()]
         if not STORE.has_folder:
-            compiling = self.seconds
-            text = (
-                f"No program is kept for later processes: remove PYTENSOR_JAXPR_CACHE=off. {page_url('guides/cache')}"
-            )
-            found.append(Advice(compiling, text))
+            text = f"Nothing is kept for later processes, which build it all again: {page_url('guides/cache')}"
+            found.append(Advice(self.seconds, text))
         found = [advice for advice in found if advice.seconds >= LEAST_SHARE * self.seconds]
         return [f"{text} (about {duration(s)})" for s, text in sorted(found, key=lambda advice: -advice.seconds)]
 

@@ -16,6 +16,8 @@ from pytensor_jaxpr_linker.base.options import Options, current_stance
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.plan.padding import NotExact, Padding
 
+#: How a message goes on if there are other programs.
+AGAIN = "is not compiled for this: "
 #: How many values a message lists.
 SHOWN_VALUES = 5
 
@@ -119,8 +121,8 @@ class Recompiles:
         is_full = self.count >= options.recompile_limit and options.on_recompile_limit in ("host", "raise")
         return is_full or current_stance.get() == "fail_on_recompile"
 
-    def check(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
-        """Return if a specialization may be compiled; warn the user if it is one of many.
+    def check(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> str:
+        """Return why a specialization is compiled, if it may be; warn the user if it is one of many.
 
         Raises
         ------
@@ -144,10 +146,7 @@ class Recompiles:
             raise NotAdmitted(None)
         if self.count >= self._policy.options.recompile_limit:
             self._check_past_limit(new, avals)
-
-    def why(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> str:
-        """Return why a specialization is compiled: its difference to the one before."""
-        return self._news(describe(self._region, static, avals))
+        return self._news(new)
 
     def record(self, static: Mapping[Variable, Any], avals: Sequence[Any]) -> None:
         """Count a specialization that has been lowered."""
@@ -170,7 +169,7 @@ class Recompiles:
             for v, value in now.items()
             if last[v] != value
         ]
-        return "is not compiled for this: " + ("; ".join(changes) or "one of its programs was dropped")
+        return AGAIN + ("; ".join(changes) or "one of its programs was dropped")
 
     def _pads_early(self, new: Specialized) -> bool:
         """Return whether a region is padded below the limit: a longest length is marked, or the options say so."""

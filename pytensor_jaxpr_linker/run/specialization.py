@@ -148,10 +148,11 @@ class Specialization:
         started = perf_counter()
         if place is not None and (kept := kept_executables.find_programs(place, device)) is not None:
             self.admit(avals, later=True)
-            self.seconds[lowering_key(avals)]["load"] = perf_counter() - started
+            seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
+            seconds["load"] = perf_counter() - started
             return for_device(kept.about, kept.programs[0], device)
         closed = self.admit(avals).jaxpr
-        seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
+        seconds = self.seconds.get(lowering_key(avals), {})
 
         def jit(jaxpr: Any, **options: Any) -> Any:
             def call(*given: Any) -> list:
@@ -187,9 +188,9 @@ class Specialization:
         with self._lock:  # threads that come with new shapes at the same time are one recompilation
             if recompiles is None or key in self._admitted:
                 return self.lower(avals, later)
-            recompiles.check(self.static, avals)
+            why = recompiles.check(self.static, avals)
             recompiles.progress.begin(f"lowering {self.name}", len(self.region.steps))
-            lowered = self.lower(avals, later, recompiles.why(self.static, avals))
+            lowered = self.lower(avals, later, why)
             recompiles.record(self.static, avals)
             self._admitted.add(key)
         if logs.hlo.isEnabledFor(logging.DEBUG):

@@ -394,4 +394,6 @@ def test_logs_by_the_environment(monkeypatch, capfd):
     with pytest.raises(ValueError, match=r"PYTENSOR_JAXPR_LOGS names no log 'plans': did you mean 'plan'\?"):
         logs.show_logs("plans")
     logs.show_logs("")
+    with pytest.raises(ValueError, match=r"PYTENSOR_JAXPR_LOGS names no file: write report=FILE\.html"):
+        logs.show_logs("report=")
     assert len(package.handlers) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from pathlib import Path
 
 import numpy as np
 import pytensor
@@ -53,6 +54,12 @@ def test_programs_for_other_shapes_come_first():
     assert len(advice) == 1 and "compiles 3 programs" in advice[0] and "the shape of 'x' is (5,), not (4,)" in advice[0]
     (line,) = [line for line in lines_of_this_file() if line.code == "f(np.ones(n))"]
     assert len(line.causes) == 3 and "the shape of 'x' is (3,), not (2,)" in "".join(line.causes)
+
+
+def test_the_page_that_the_advice_names():
+    headings = (Path(__file__).parents[2] / "docs" / "options.md").read_text()
+    titles = [line[3:].lower().replace(" ", "-") for line in headings.splitlines() if line.startswith("## ")]
+    assert session.OF_RECOMPILES in titles
 
 
 def test_functions_made_in_a_loop():

@@ -33,7 +33,7 @@ GRAPHS = {
     "large": ([x], [x + 1, x.mean()], [np.arange(70_000.0)]),
     "empty": ([x], [x + 1, x.sum()], [np.empty(0)]),
     "nothing read": ([x], pt.ones_like(x), [np.array([np.nan, -0.0])]),
-    "integers": ([pt.lvector("i")], [pt.lvector("i") * 0], None),
+    "integers": ([i := pt.lvector("i")], [i * 2, i.sum()], [np.arange(4)]),
     "LAPACK": ([m], pt.linalg.cholesky(m), [np.eye(3) * 4 + 1]),
     "loop": (
         [x],
@@ -41,7 +41,6 @@ GRAPHS = {
         [np.arange(5.0)],
     ),
 }
-GRAPHS["integers"] = ([i := pt.lvector("i")], [i * 2, i.sum()], [np.arange(4)])
 
 
 @pytest.mark.parametrize("inputs, outputs, values", GRAPHS.values(), ids=GRAPHS)
@@ -104,7 +103,7 @@ def test_reports_of_a_kept_program(folder):
     f(np.ones(2))
     assert is_kept(f)
     assert "exp" in str(pjl.stages(f, np.ones(2)).regions[0].jaxpr)
-    assert "1 region" in str(pjl.explain(f)) or "one" in str(pjl.explain(f))
+    assert "load" in str(pjl.explain(f)) and "exp" in str(pjl.explain(f))
 
 
 def damaged(data):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
@@ -135,6 +137,19 @@ def test_a_rule_that_is_there_while_a_function_is_made(folder, monkeypatch, chan
             monkeypatch.setattr(rules.RULES, "foreign", set())
         results.append((changed, f(np.array([1.0, 2.0])).tolist()))
     assert dict(results) == {True: [2.0, 4.0], False: [1.0, 3.0]}
+
+
+@pytest.mark.parametrize("change", ["update", "pop", "clear", "patch"])
+def test_tables_that_are_changed_in_other_ways(change):
+    table = rules.Table({Sinh: "own"})
+    assert table.of(Sinh) == "own" and not table.foreign
+    if change == "patch":
+        with mock.patch.dict(table, {Sinh: "other"}):
+            assert table.of(Sinh) == "other"
+    else:
+        getattr(table, change)(*{"update": [{Sinh: "other"}], "pop": [Sinh], "clear": []}[change])
+        assert table.of(Sinh) == ("other" if change == "update" else None)
+    assert table.foreign == {Sinh}
 
 
 def test_a_function_of_pytensors_jax_backend(folder, monkeypatch):
