@@ -24,11 +24,11 @@ collect_ignore = ["whole/processes/member.py"]
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the tests that `nightly.txt` lists, and the ones that no list has, before pytest selects by marks."""
-    listed, slow = nightly.listed(), nightly.listed(nightly.SLOW)
+    listed, slow, shared = nightly.listed(), nightly.listed(nightly.SLOW), nightly.functions_that_share()
     for item in items:
         if item.nodeid in listed:
             item.add_marker(pytest.mark.nightly)
-        elif item.nodeid not in slow:
+        elif item.nodeid not in slow and item.nodeid.partition("[")[0] not in shared:
             item.add_marker(pytest.mark.quick)
 
 

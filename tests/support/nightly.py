@@ -20,6 +20,8 @@ LIST, SLOW = (Path(__file__).with_name(f"{name}.txt") for name in ("nightly", "s
 LONGEST, LONGEST_ALONE = 0.8, 2.0
 #: A usual test that takes longer is not quick.
 QUICK = 0.07
+#: Nor are the other cases of its function if it takes longer than this: they share a program or a reference.
+LONG_SHARED = 1.0
 #: Files whose tests take as long as the run allows, and files that have to see each change.
 ALWAYS = {"tests/whole/test_random_graphs", "tests/house/test_imports", "tests/whole/test_smoke"}
 #: Functions whose cases share what takes long, so the quickest one takes as long as the slowest.
@@ -58,6 +60,11 @@ def listed(path: Path = LIST) -> dict[str, float]:
     """Return the seconds of each test of a list, by its id."""
     lines = [line.partition(" ") for line in path.read_text().splitlines() if not line.startswith("#")]
     return {test: float(seconds) for seconds, _, test in lines}
+
+
+def functions_that_share() -> set[str]:
+    """Return the functions of tests with a usual case of `LONG_SHARED` seconds: the first case takes it, whichever."""
+    return {test.partition("[")[0] for test, seconds in listed(SLOW).items() if seconds > LONG_SHARED}
 
 
 def main() -> None:
