@@ -10,8 +10,10 @@ import pytensor.tensor as pt
 import pytest
 from helpers import run_python
 from kept import compiled, is_kept, twice
+from pymc.distributions.dist_math import SplineWrapper
 from pytensor.scalar.basic import Sinh
 from pytensor.tensor.extra_ops import CumOp
+from scipy.interpolate import InterpolatedUnivariateSpline
 
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import rules
@@ -43,6 +45,20 @@ def test_what_a_program_depends_on(folder, changed):
         other = compiled(inputs, outputs)
         other(*values)
     assert not is_kept(other)
+
+
+def test_splines_of_scipy(folder):
+    """An Op of PyMC's holds one, and a spline through other points, or beyond them, is another program."""
+    points, values, t = np.arange(6.0), np.sin(np.arange(6.0)), np.linspace(-1.0, 6.0, 15)
+
+    def result(y, **arguments):
+        spline = InterpolatedUnivariateSpline(points, y, **arguments)
+        f = compiled([x], SplineWrapper(spline)(x))
+        np.testing.assert_allclose(f(t), spline(t), rtol=1e-12, atol=1e-14)
+        return is_kept(f)
+
+    assert [result(values), result(values), result(values + 1e-9), result(values, k=2)] == [False, True, False, False]
+    assert [result(values, ext="zeros"), result(values, ext="zeros")] == [False, True]
 
 
 @pytest.mark.parametrize("name", ["XLA_FLAGS", "NPROC"])

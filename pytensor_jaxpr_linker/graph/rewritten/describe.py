@@ -31,6 +31,8 @@ OF_PYTENSOR = ("pytensor", "pymc", "pymc_extras", "pytensor_jaxpr_linker")
 RELEASES = ("builtins", "numpy", "scipy")
 #: Where SciPy has its sparse matrices of compressed rows and columns, the only ones that PyTensor's constants are.
 SPARSE = ("scipy.sparse._csr", "scipy.sparse._csc")
+#: Where SciPy has its splines, which Ops of PyMC hold.
+SPLINES = "scipy.interpolate._fitpack2"
 #: Attributes that are computed from the others when they are first needed.
 COMPUTED = frozenset({"__doc__", "__oplist_tags", "_fn", "_inner_shape_frozen", "_inner_shape_template"})
 COMPUTED |= {"_frozen_lop", "_frozen_rop", "_lop_op_cache", "_rop_op_cache"}  # of gradients
@@ -164,7 +166,9 @@ def is_plain(cls: type) -> bool:
     """Return whether values consist of their attributes: all bases are in Python, and none is a part of a graph."""
     return all(
         c not in (Variable, Apply, Scratchpad)
-        and (c is object or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing"))
+        and (
+            c is object or c.__module__ == SPLINES or c.__module__.partition(".")[0] in (*OF_PYTENSOR, "abc", "typing")
+        )
         for c in cls.__mro__
     )
 
