@@ -93,9 +93,10 @@ class LineReport(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """What was built, the stages, the longest builds, and why programs were compiled again."""
-        found = sorted(self.whole, key=seconds_of, reverse=True)[:SHOWN_BUILDS]
-        longest = "longest: " + "; ".join(f"{build.name} {duration(seconds_of(build))}" for build in found)
-        many = len(self.whole) > MANY_BUILDS
+        found = sorted([b for b in self.whole if b.kind != "program"], key=seconds_of, reverse=True)
+        many = len(found) > MANY_BUILDS
+        named = [f"{b.kind} of {b.name} {duration(seconds_of(b))}" for b in found[:SHOWN_BUILDS]]
+        longest = f"longest: {'; '.join(named)}"
         return [f"{self.summary} ({list_seconds(self.stages)})", *[longest] * many, *self.causes]
 
     def advice(self) -> Iterator[Advice]:

@@ -75,8 +75,8 @@ def test_functions_made_in_a_loop():
 
 def test_the_longest_builds_of_a_line():
     for k in range(session.MANY_BUILDS + 1):
-        note_build("sampler", f"chains of b{k}", {"build": 1.0 + k})
-    assert "longest: chains of b3 4 s; chains of b2 3 s" in str(pjl.session_report())
+        note_build("sampler", f"b{k}", {"build": 1.0 + k})
+    assert "longest: sampler of b3 4 s; sampler of b2 3 s" in str(pjl.session_report())
 
 
 def test_paths_begin_in_the_folder_of_the_process(monkeypatch):
@@ -187,6 +187,6 @@ def test_a_model_with_other_data():
     assert first.causes == ["compiled again: the shape of 'data' is (7,), not (5,)", session.STATIC]
     assert second.causes == ["compiled again: the shape of 'data' is (8,), not (7,)", session.STATIC]
     assert len(first.again) == 2  # the chains, and the program of the Deterministic
-    assert first.whole[0].name == "chains of b" and "1 sampler, 1 program (" in first.lines[0]
+    assert first.whole[0].name == "b" and "1 sampler, 1 program (" in first.lines[0]
     advice = [text for text in pjl.session_report().advice if "is (7,), not (5,)" in text]
     assert len(advice) == 1 and session.STATIC in advice[0] and "mark_dynamic" not in advice[0]
