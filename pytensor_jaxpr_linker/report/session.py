@@ -93,9 +93,9 @@ class LineReport(NamedTuple):
     @property
     def lines(self) -> list[str]:
         """What was built, the stages, the longest builds, and why programs were compiled again."""
-        found = sorted([b for b in self.whole if b.kind != "program"], key=seconds_of, reverse=True)
+        found = sorted([b for b in self.whole if b.kind != "program"], key=time_of, reverse=True)
         many = len(found) > MANY_BUILDS
-        named = [f"{b.kind} of {b.name} {duration(seconds_of(b))}" for b in found[:SHOWN_BUILDS]]
+        named = [f"{b.kind} of {b.name} {duration(time_of(b))}" for b in found[:SHOWN_BUILDS]]
         longest = f"longest: {'; '.join(named)}"
         return [f"{self.summary} ({list_seconds(self.stages)})", *[longest] * many, *self.causes]
 
@@ -106,7 +106,7 @@ class LineReport(NamedTuple):
             if len(again) >= least:
                 what = max(map(cause_of, reversed(again)), key=len)
                 many = f"{self.place} compiles {counted(len(again), 'program')} for other values or shapes"
-                yield Advice(sum(map(seconds_of, again)), f"{many}, such as: {what}. {change}")
+                yield Advice(sum(map(time_of, again)), f"{many}, such as: {what}. {change}")
         functions = [build for build in self.whole if build.kind == "function"]
         for name, n in Counter(build.name for build in functions).most_common(1):
             if n >= MANY_BUILDS:
@@ -114,7 +114,7 @@ class LineReport(NamedTuple):
                 yield Advice(self.seconds * (n - 1) / len(functions), many)
 
 
-def seconds_of(build: BuildRecord) -> float:
+def time_of(build: BuildRecord) -> float:
     """Return the seconds of all stages of a build."""
     return sum(list(build.seconds.values()))
 
