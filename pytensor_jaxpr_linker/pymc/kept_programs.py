@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from functools import cache, cached_property
 from hashlib import sha256
 from time import perf_counter
@@ -21,6 +21,7 @@ from pytensor_jaxpr_linker.pymc.blas import limit_loaded_blas
 from pytensor_jaxpr_linker.run import kept_executables
 from pytensor_jaxpr_linker.run.kept_executables import foreign_rules, jax_settings, pytensor_settings
 from pytensor_jaxpr_linker.run.placement import process
+from pytensor_jaxpr_linker.run.recompiles import AGAIN, STATIC
 
 
 def surroundings(model: pm.Model) -> list:
@@ -68,6 +69,16 @@ class FolderPrograms:
         return f"{self._structure} {environment.text_of_process(self._query)}"
 
 
+def shapes_within(key: Hashable) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the names and shapes of arrays in a key, where they stand as name, shape and dtype."""
+    match key:
+        case (str(name), tuple(shape), str()) if all(isinstance(length, int) for length in shape):
+            yield name, shape
+        case tuple():
+            for part in key:
+                yield from shapes_within(part)
+
+
 #: The number of programs of one model that are kept: for a few samplers, each with one for the constrained values.
 MOST_PROGRAMS = 16
 
@@ -81,6 +92,7 @@ class KeptPrograms:
     def __init__(self) -> None:
         self.folder = FolderPrograms()
         self._kept: Bounded[Hashable, Any] = Bounded(MOST_PROGRAMS)
+        self._shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         self._in_turn = threading.RLock()  # two threads that sample one model compile it once
 
     def find(self, key: Hashable, make: Callable[[], Any]) -> Any:
@@ -106,11 +118,12 @@ class KeptPrograms:
 
         def find() -> tuple[jax.stages.Compiled, Any]:
             began, place, seconds, name = perf_counter(), self.folder.place(key), dict[str, float](), str(key[0])
+            why = self.cause(name, key)
             if place is not None and (found := kept_executables.find_programs(place)) is not None:
                 seconds["load"] = perf_counter() - began
-                note_build("sampler", name, seconds, kept=True)
+                note_build("program", name, seconds, kept=True)
                 return found.programs[0], found.about
-            note_build("sampler", name, seconds)
+            note_build("program", name, seconds, cause=why)
             with parts_of_build():
                 program, about = make()
             seconds["build"] = perf_counter() - began
@@ -119,6 +132,13 @@ class KeptPrograms:
             return program, about
 
         return self.find(key, find)
+
+    def cause(self, name: str, key: Hashable) -> str:
+        """Return which arrays have other shapes than when a program of this name was compiled last, or nothing."""
+        now = dict(shapes_within(key))
+        last, self._shapes[name] = self._shapes.get(name, now), now
+        changes = [f"the shape of {v!r} is {now[v]}, not {last[v]}" for v in now if last.get(v, now[v]) != now[v]]
+        return f"{AGAIN}{'; '.join(changes)}. {STATIC}" if changes else ""
 
     def drop(self, key: Hashable) -> None:
         """Forget the entry under a key: its compilation has failed."""

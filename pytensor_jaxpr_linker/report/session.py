@@ -7,20 +7,21 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
+from os import sep
 from pathlib import Path
 from typing import NamedTuple
 
 from pytensor_jaxpr_linker.base.session import BUILDS, MOST_BUILDS, BuildRecord
 from pytensor_jaxpr_linker.base.words import counted, page_url
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
-from pytensor_jaxpr_linker.report.explanation import page
+from pytensor_jaxpr_linker.report.explanation import ADDRESS, page
 from pytensor_jaxpr_linker.report.text import duration, list_seconds
-from pytensor_jaxpr_linker.run.recompiles import AGAIN
+from pytensor_jaxpr_linker.run.recompiles import AGAIN, STATIC
 
 #: So many programs, or functions, of one line are many.
 MANY_BUILDS = 3
-#: How many reasons of a line are shown.
-SHOWN_CAUSES = 5
+#: How many reasons of a line are shown, and how many of its builds that took longest.
+SHOWN_CAUSES = SHOWN_BUILDS = 5
 #: Advice about less of the time than this is left out.
 LEAST_SHARE = 0.02
 
@@ -48,13 +49,22 @@ class LineReport(NamedTuple):
     builds: Sequence[BuildRecord]
 
     @property
+    def place(self) -> str:
+        """The line without the folder that the process runs in."""
+        return self.line.removeprefix(f"{Path.cwd()}{sep}") or "in threads of this package"
+
+    @property
+    def whole(self) -> list[BuildRecord]:
+        """The builds that are no parts of others."""
+        return [build for build in self.builds if not build.is_part]
+
+    @property
     def stages(self) -> dict[str, float]:
-        """The seconds of each stage, summed over the builds that are no parts of others."""
+        """The seconds of each stage, summed over whole builds, the longest first."""
         found: dict[str, float] = defaultdict(float)
-        for build in [build for build in self.builds if not build.is_part]:
-            for stage, seconds in list(build.seconds.items()):
-                found[stage] += seconds
-        return dict(found)
+        for stage, seconds in [item for build in self.whole for item in list(build.seconds.items())]:
+            found[stage] += seconds
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
 
     @property
     def seconds(self) -> float:
@@ -64,42 +74,63 @@ class LineReport(NamedTuple):
     @property
     def summary(self) -> str:
         """How many of each kind were built, and how many of these were kept from before."""
-        kinds = Counter(build.kind for build in self.builds)
-        kept = sum(build.kept for build in self.builds)
+        kinds = Counter(build.kind for build in self.whole)
+        kept = sum(build.kept for build in self.whole)
         return ", ".join([counted(n, kind) for kind, n in kinds.items()] + [f"{kept} kept"] * bool(kept))
 
-    def of_kind(self, kind: str) -> list[BuildRecord]:
-        """Return the builds of a kind that were not kept from before."""
-        return [build for build in self.builds if build.kind == kind and not build.kept]
+    @property
+    def again(self) -> list[BuildRecord]:
+        """The programs and samplers that were compiled again."""
+        return [build for build in self.whole if AGAIN in build.cause and not build.kept]
 
     @property
     def causes(self) -> list[str]:
         """Why programs were compiled again, the most frequent first."""
-        again = [build.cause for build in self.of_kind("program") if AGAIN in build.cause]
-        return [cause for cause, _ in Counter(again).most_common(SHOWN_CAUSES)]
+        again = Counter(cause_of(build) for build in self.again)
+        static = any(STATIC in build.cause for build in self.again)
+        return [f"compiled again: {cause}" for cause, _ in again.most_common(SHOWN_CAUSES)] + [STATIC] * static
+
+    @property
+    def lines(self) -> list[str]:
+        """What was built, the stages, the longest builds, and why programs were compiled again."""
+        found = sorted([b for b in self.whole if b.kind != "program"], key=time_of, reverse=True)
+        many = len(found) > MANY_BUILDS
+        named = [f"{b.kind} of {b.name} {duration(time_of(b))}" for b in found[:SHOWN_BUILDS]]
+        longest = f"longest: {'; '.join(named)}"
+        return [f"{self.summary} ({list_seconds(self.stages)})", *[longest] * many, *self.causes]
 
     def advice(self) -> Iterator[Advice]:
         """Yield what to change at this line."""
-        again = [build for build in self.of_kind("program") if AGAIN in build.cause]
-        if len(again) >= MANY_BUILDS:
-            seconds = sum(sum(build.seconds.values()) for build in again)
-            last = again[-1].cause.partition(AGAIN)[2]
-            yield Advice(
-                seconds,
-                f"{self.line} compiles {counted(len(again), 'program')} for other values or shapes, last: {last}. Mark"
-                f" such an axis with pjl.mark_dynamic, or pad to few lengths: {page_url('options', OF_RECOMPILES)}",
-            )
-        functions = self.of_kind("function")
-        if len(functions) >= MANY_BUILDS:
-            seconds = self.seconds * (1 - 1 / len(functions))
-            yield Advice(
-                seconds,
-                f"{self.line} makes {counted(len(functions), 'function')}: if equal, make one, before the loop",
-            )
+        for of_sampler, (least, change) in AGAINST_RECOMPILES.items():
+            again = [build for build in self.again if (STATIC in build.cause) == of_sampler]
+            if len(again) >= least:
+                what = max(map(cause_of, reversed(again)), key=len)
+                many = f"{self.place} compiles {counted(len(again), 'program')} for other values or shapes"
+                yield Advice(sum(map(time_of, again)), f"{many}, such as: {what}. {change}")
+        functions = [build for build in self.whole if build.kind == "function"]
+        for name, n in Counter(build.name for build in functions).most_common(1):
+            if n >= MANY_BUILDS:
+                many = f"{self.place} makes {counted(n, 'function')} of {name}: if equal, make one, before the loop"
+                yield Advice(self.seconds * (n - 1) / len(functions), many)
+
+
+def time_of(build: BuildRecord) -> float:
+    """Return the seconds of all stages of a build."""
+    return sum(list(build.seconds.values()))
+
+
+def cause_of(build: BuildRecord) -> str:
+    """Return what differs from the program before."""
+    return build.cause.partition(AGAIN)[2].removesuffix(f". {STATIC}")
 
 
 #: The heading of the page about options that says what to do against that.
 OF_RECOMPILES = "when-a-function-is-compiled-again-and-again"
+#: Whether programs are of samplers: how many make the advice, and the advice.
+AGAINST_RECOMPILES = {
+    False: (MANY_BUILDS, f"Mark such an axis with pjl.mark_dynamic, or pad: {page_url('options', OF_RECOMPILES)}"),
+    True: (1, f"{STATIC} Sample with data of one length: pad it, and mask its likelihood"),
+}
 
 
 @dataclass(frozen=True)
@@ -135,8 +166,8 @@ class SessionReport:
     @property
     def summary(self) -> str:
         """The first line."""
-        kinds = Counter(build.kind for line in self.lines for build in line.builds)
-        kept = sum(build.kept for line in self.lines for build in line.builds)
+        kinds = Counter(build.kind for line in self.lines for build in line.whole)
+        kept = sum(build.kept for line in self.lines for build in line.whole)
         what = ", ".join(counted(n, kind) for kind, n in kinds.items()) or "nothing"
         of_kept = f"; {kept} kept from before" if kept else ""
         forgotten = "" if self.complete else f"; only the last {MOST_BUILDS:,}"
@@ -146,24 +177,22 @@ class SessionReport:
         parts = [self.summary]
         parts += [f"To change first: {text}" for text in self.advice]
         for line in self.lines:
-            parts.append(f"{line.line or 'in threads of this package'}  {line.code}")
-            parts.append(f"  {duration(line.seconds)}: {line.summary} ({list_seconds(line.stages)})")
-            parts += [f"  {cause}" for cause in line.causes]
+            first, *others = line.lines
+            parts += [f"{line.place}  {line.code}", f"  {duration(line.seconds)}: {first}"]
+            parts += [f"  {text}" for text in others]
         return "\n".join(parts)
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        advice = "".join(f"<li>{escape(text)}</li>" for text in self.advice)
+        advice = "".join(f"<li>{ADDRESS.sub(r'<a href="\g<0>">\g<0></a>', escape(text))}</li>" for text in self.advice)
         rows = [
-            "<tr>"
-            + f"<td><code>{escape(line.line or '-')}</code><br><code>{escape(line.code)}</code></td>"
-            + f"<td>{duration(line.seconds)}</td><td>{escape(line.summary)}</td>"
-            + f"<td>{escape(list_seconds(line.stages))}{''.join(f'<br>{escape(cause)}' for cause in line.causes)}</td>"
-            + "</tr>"
+            f"<tr><td style='white-space:nowrap'>{duration(line.seconds)}</td><td style='text-align:left'><code>"
+            + "<br>".join([f"{escape(line.place)}<br>{escape(line.code)}</code>", *map(escape, line.lines)])
+            + "</td></tr>"
             for line in self.lines
         ]
-        head = "<tr><th>line</th><th>time</th><th>built</th><th>stages, and why programs were compiled again</th></tr>"
+        head = "<tr><th>time</th><th style='text-align:left'>line, what it built, and why again</th></tr>"
         first = f"<h2>To change first</h2><ul>{advice}</ul>" if advice else ""
         return f"<h1>{escape(self.summary)}</h1>{first}<table>{head}{''.join(rows)}</table>"
 

@@ -18,6 +18,8 @@ from pytensor_jaxpr_linker.plan.padding import NotExact, Padding
 
 #: How a message goes on if there are other programs.
 AGAIN = "is not compiled for this: "
+#: What follows the shapes because of which a sampler is compiled again.
+STATIC = "XLA's shapes are static, so no program of a sampler serves every length."
 #: How many values a message lists.
 SHOWN_VALUES = 5
 

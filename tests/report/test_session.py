@@ -63,9 +63,26 @@ def test_the_page_that_the_advice_names():
 
 
 def test_functions_made_in_a_loop():
+    """Those of equal size; different ones have to be made."""
     for k in range(3):
-        pytensor.function([x], x * 2.0 + k, mode="JAXPR")
+        pytensor.function([x], x * 2.0 + (k + 1), mode="JAXPR")
     assert any("makes 3 functions" in text for text in pjl.session_report().advice)
+    builds.BUILDS.clear()
+    for y in (pt.exp(x), pt.exp(x).sum(), pt.dot(pt.exp(x), pt.log(x) + pt.exp(x).sum())):
+        pytensor.function([x], y, mode="JAXPR")
+    assert not any("functions" in text for text in pjl.session_report().advice)
+
+
+def test_the_longest_builds_of_a_line():
+    for k in range(session.MANY_BUILDS + 1):
+        note_build("sampler", f"b{k}", {"build": 1.0 + k})
+    assert "longest: sampler of b3 4 s; sampler of b2 3 s" in str(pjl.session_report())
+
+
+def test_paths_begin_in_the_folder_of_the_process(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parent)
+    note_build("sampler", "chains", {"build": 1.0})
+    assert pjl.session_report().lines[0].place.startswith("test_session.py:")
 
 
 def test_graphs_that_were_kept():
@@ -112,7 +129,7 @@ def test_the_page(tmp_path):
     note_build("program", "p", {"lower": 1.0}, cause=f"{session.AGAIN}the shape of <x> is (2,), not (1,)")
     path = pjl.session_report().save(tmp_path / "page.html")
     page = path.read_text()
-    assert "the shape of &lt;x&gt; is" in page and "<x>" not in page and "<!--" not in page
+    assert "compiled again: the shape of &lt;x&gt; is" in page and "<x>" not in page and "<!--" not in page
     assert "color-scheme: light dark" in page and len(page) < 10_000
     assert "<table>" in pjl.session_report()._repr_html_()
 
@@ -142,4 +159,34 @@ def test_a_sampler(tmp_path):
     (line,) = [line for line in lines_of_this_file() if "sample(5" in line.code]
     kinds = {build.kind for build in line.builds}
     assert "sampler" in kinds and any(build.is_part for build in line.builds)
-    assert {"trace and lower", "XLA, start", "XLA, transitions"} <= set(line.stages)
+    assert {"trace and lower", "XLA (start)", "XLA (transitions)"} <= set(line.stages)
+
+
+def test_a_model_with_other_data():
+    """Data of the same length compile nothing; of another length, the report names the data, and why."""
+    pm = pytest.importorskip("pymc")
+    arguments = {"tune": 5, "chains": 1, "random_seed": 1, "progressbar": False, "compute_convergence_checks": False}
+    with pm.Model() as model:
+        data = pm.Data("data", np.ones(5))
+        b = pm.Normal("b", 0.625)
+        pm.Deterministic("twice", 2 * b * data)
+        pm.Potential("y", -pt.sum((data - b) ** 2))
+    compiled = pjl.pymc.compile(model)
+    compiled.sample(5, **arguments)
+    builds.BUILDS.clear()
+    for sample in (compiled.sample, pjl.pymc.compile(model).sample):
+        with model:
+            pm.set_data({"data": np.zeros(5)})
+        sample(5, **arguments)
+    assert not builds.BUILDS
+    with model:
+        pm.set_data({"data": np.zeros(7)})
+    compiled.sample(5, **arguments)
+    compiled.with_data(data=np.zeros(8)).sample(5, **arguments)
+    first, second = sorted(lines_of_this_file(), key=lambda line: int(line.line.rpartition(":")[2]))
+    assert first.causes == ["compiled again: the shape of 'data' is (7,), not (5,)", session.STATIC]
+    assert second.causes == ["compiled again: the shape of 'data' is (8,), not (7,)", session.STATIC]
+    assert len(first.again) == 2  # the chains, and the program of the Deterministic
+    assert first.whole[0].name == "b" and "1 sampler, 1 program (" in first.lines[0]
+    advice = [text for text in pjl.session_report().advice if "is (7,), not (5,)" in text]
+    assert len(advice) == 1 and session.STATIC in advice[0] and "mark_dynamic" not in advice[0]

@@ -123,7 +123,8 @@ class Chains:
             def compile_() -> ChainPrograms:
                 args = self._placed.arguments(like)
                 place = None if run.mesh is not None else kept.folder.place(self._key)
-                return programs_of(make, args, self._placed.sharding, run.mesh is not None, place)
+                name, why = ", ".join([*like][:3]), kept.cause("chains", self._key)
+                return programs_of(make, args, self._placed.sharding, run.mesh is not None, place, name, why)
 
             self.programs: ChainPrograms = kept.find(self._key, compile_)
         self.tune = tune if self.programs.about.has_warmup else 0

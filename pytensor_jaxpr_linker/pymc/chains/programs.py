@@ -115,7 +115,13 @@ class ChainPrograms(NamedTuple):
 
 
 def programs_of(
-    make: Callable[[], JittedChain], args: tuple, sharding: Any, is_compared: bool, place: str | None
+    make: Callable[[], JittedChain],
+    args: tuple,
+    sharding: Any,
+    is_compared: bool,
+    place: str | None,
+    name: str,
+    why: str,
 ) -> ChainPrograms:
     """Begin to compile the programs of chains in threads, for arguments of `JittedChain.start`, unless they are kept.
 
@@ -126,11 +132,13 @@ def programs_of(
     ----------
     place
         Where the programs are kept for later processes, or None.
+    name, why
+        For the report of the session: what they are, and the cause if the model has had other programs.
     """
     began, seconds = perf_counter(), dict[str, float]()
     if place is not None and (kept := kept_executables.find_programs(place)) is not None:
         seconds["load"] = perf_counter() - began
-        note_build("sampler", "chains", seconds, kept=True)
+        note_build("sampler", name, seconds, kept=True)
         start, advance, *tune = map(done, kept.programs)
         return ChainPrograms(start, tune[0] if tune else None, advance, AboutChain(*kept.about))
 
@@ -138,10 +146,10 @@ def programs_of(
         started = perf_counter()
         with jax.enable_x64(True):  # this setting belongs to a thread
             program = lowered.compile(options)
-        seconds[f"XLA, {name}"] = perf_counter() - started
+        seconds[f"XLA ({name})"] = perf_counter() - started
         return program
 
-    note_build("sampler", "chains", seconds)
+    note_build("sampler", name, seconds, cause=why)
     pool = ThreadPoolExecutor(3)
     with parts_of_build():
         chain = make()
