@@ -6,6 +6,7 @@ import inspect
 import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
@@ -14,13 +15,13 @@ import jax.extend.core as jex
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax._src import core, flattree, source_info_util, xla_bridge
+from jax._src import core, flattree, source_info_util, stages, xla_bridge
 from jax._src.core import dim_value_aval
 from jax._src.export.shape_poly import _DimExpr as SymbolicDim
 from jax._src.export.shape_poly import dim_as_value_p
 from jax._src.interpreters import batching
 from jax._src.interpreters import mlir as mlir_internals
-from jax._src.interpreters.pxla import ExecuteReplicated
+from jax._src.interpreters.pxla import ExecuteReplicated, UnloadedMeshExecutable
 from jax._src.lax.control_flow import platform_index_p
 from jax._src.lax.control_flow.solves import _LinearSolveTuple as LinearSolveTuple
 from jax._src.lax.lax import optimization_barrier_p
@@ -243,6 +244,80 @@ def executable_of(compiled: jax.stages.Compiled) -> Executable | None:
     if not runs_alone(compiled) or len(run.kept_var_idx) != len(arguments):
         return None
     return Executable(run.xla_executable.execute_sharded, run.out_handler.handlers)
+
+
+class PlainProgram(NamedTuple):
+    """A compiled program for one device as bytes, numbers, names and containers of Python.
+
+    Trees have 0 for each leaf. An array is its shape, the name of its dtype, and whether that is weak.
+    """
+
+    code: bytes
+    name: str
+    is_committed: bool
+    taken: Any
+    """The tree of the arguments."""
+    returned: Any
+    """The tree of the results."""
+    arguments: list[tuple]
+    """Each also with whether the program may overwrite it."""
+    read: list[int]
+    """The positions of the arguments that XLA's program takes."""
+    results: list[tuple]
+
+
+def plain_program(compiled: jax.stages.Compiled) -> PlainProgram:
+    """Return a program that `load_program` loads in a later process.
+
+    Raises
+    ------
+    ValueError
+        If it does not `runs_alone`, or has random keys, constants or several devices.
+    """
+    program: Any = compiled
+    parts = getattr(program._executable, "_unloaded_executable", None)
+    if not runs_alone(compiled) or not isinstance(parts, UnloadedMeshExecutable) or len(parts.device_list) != 1:
+        raise ValueError("The program is not one of XLA for one device.")
+    infos, in_tree = jax.tree.flatten(program.args_info)
+    avals = [info._aval for info in infos], parts.output_avals
+    if program._params.const_args or not all(isinstance(x.dtype, np.dtype) for xs in avals for x in xs):
+        raise ValueError("The program has constants or random keys.")
+    code = parts.xla_executable.client.serialize_executable(parts.xla_executable)
+    given, returned = (jax.tree.unflatten(tree, [0] * tree.num_leaves) for tree in (in_tree, program.out_tree))
+    taken, results = ([(x.shape, x.dtype.name, x.weak_type) for x in xs] for xs in avals)
+    arguments = [(*x, info.donated) for x, info in zip(taken, infos, strict=True)]
+    read = sorted(parts.kept_var_idx)
+    return PlainProgram(code, parts.name, parts.committed, given, returned, arguments, read, results)
+
+
+def load_program(plain: PlainProgram, device: jax.Device) -> jax.stages.Compiled:
+    """Load a program for a device. This runs nothing but XLA: JAX's own way is a pickle."""
+    devices: Any = xla_client.DeviceList((device,))
+    client: Any = device.client
+    arguments, results = (
+        [core.ShapedArray(x[0], np.dtype(x[1]), x[2]) for x in xs] for xs in (plain.arguments, plain.results)
+    )
+    inputs, here = [arguments[i] for i in plain.read], jax.sharding.SingleDeviceSharding(device)
+    unset: dict[str, Any] = dict.fromkeys(field.name for field in fields(UnloadedMeshExecutable))
+    known = {
+        "xla_executable": client.deserialize_executable(plain.code, executable_devices=devices),
+        "device_list": devices,
+        "backend": client,
+        "input_avals": inputs,
+        "input_shardings": [here] * len(inputs),
+        "output_avals": results,
+        "output_shardings": [here] * len(results),
+        "committed": plain.is_committed,
+        "name": plain.name,
+        "kept_var_idx": set(plain.read),
+        "xla_in_layouts": [None] * len(inputs),
+        "dispatch_in_layouts": [None] * len(inputs),
+        "xla_out_layouts": [None] * len(results),
+    }
+    executable = UnloadedMeshExecutable(**(unset | known)).load()
+    infos = [stages.ArgInfo(x, donated) for x, (*_, donated) in zip(arguments, plain.arguments, strict=True)]
+    given, returned = jax.tree.unflatten(jax.tree.structure(plain.taken), infos), jax.tree.structure(plain.returned)
+    return jax.stages.Compiled(executable, [], given, returned)
 
 
 def prepare_lapack() -> None:

@@ -32,6 +32,7 @@ from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.measure import seconds_of
 from pytensor_jaxpr_linker.report.stages import stages
 from pytensor_jaxpr_linker.report.text import duration
+from pytensor_jaxpr_linker.run.bundle import export_bundle, import_bundle
 
 
 class ModelInFile(NamedTuple):
@@ -207,6 +208,14 @@ def make_parser() -> argparse.ArgumentParser:
     limit_help = "delete the programs that were used least recently if there are more bytes; 0 deletes all"
     kept.add_argument("--limit", metavar="MIB", type=float, help=limit_help)
     kept.set_defaults(command=run_cache)
+    actions = kept.add_subparsers(metavar="ACTION")
+    for name, run, help_ in (
+        ("export", run_export, "write the programs of the folder to one file, for CI or a colleague"),
+        ("import", run_import, "add the programs of such a file to the folder: only if you trust who has written it"),
+    ):
+        action = actions.add_parser(name, help=help_)
+        action.add_argument("file", metavar="FILE", type=Path)
+        action.set_defaults(command=run)
 
     docs = commands.add_parser("docs", help="print the meaning of a break code, or the address of the documentation")
     docs.add_argument("page", nargs="?", metavar="CODE", help="such as JX002; of another word, where to search for it")
@@ -257,6 +266,35 @@ def run_cache(options: argparse.Namespace) -> None:
         print(f"{counted(len(prune(folder, int(options.limit * 2**20))), 'program')} deleted.")
     sizes = [path.stat().st_size for path in folder.iterdir()]
     print(f"{folder}: {counted(len(sizes), 'program')}, {sum(sizes) / 2**20:.1f} MiB")
+
+
+def run_export(options: argparse.Namespace) -> None:
+    """Write the programs of the folder to a file."""
+    written = export_bundle(folder_of_programs(), options.file)
+    print(f"{options.file}: {counted(written, 'program')}, {options.file.stat().st_size / 2**20:.1f} MiB")
+
+
+#: What a program of XLA can do.
+TRUST = (
+    "They are machine code of XLA, which runs with your rights when a function with that key is compiled: import only"
+    " from those you trust."
+)
+
+
+def run_import(options: argparse.Namespace) -> None:
+    """Add the programs of a file to the folder."""
+    added, known, differences = import_bundle(options.file, folder_of_programs())
+    print(f"{counted(added, 'program')} added, {known} already there.")
+    if differences:
+        print(f"No function finds them in this installation, as the writer had {'; '.join(differences)}.")
+    print(TRUST)
+
+
+def folder_of_programs() -> Path:
+    """Return the folder of kept programs, or raise if there is none."""
+    if (folder := STORE.folder) is None:
+        raise FileNotFoundError(f"No program is kept for later processes. {page_url('guides/cache')}")
+    return folder
 
 
 def run_explain(options: argparse.Namespace) -> None:

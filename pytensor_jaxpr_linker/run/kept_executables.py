@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from hashlib import sha256
+from types import NoneType
 from typing import Any, NamedTuple
 
 import jax
-from jax.experimental import serialize_executable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import toposort
 
@@ -163,8 +163,9 @@ class KeptExecutables(NamedTuple):
     about: Any
 
 
-#: What the folder has: for each program its bytes and the trees of its arguments and results, and the value.
-type Stored = tuple[list[tuple[bytes, Any, Any]], Any]
+#: What the folder has: the parts of each `PlainProgram`, and the value. All of it is plain: bytes, numbers, names and
+#: containers of Python. So a file of other people's programs can be read without running anything of theirs in Python.
+type Stored = tuple[list[tuple], Any]
 
 #: The names of XLA's calls of LAPACK begin so. Without LAPACK such a program would end the process.
 LAPACK = b"lapack_"
@@ -177,31 +178,32 @@ def find_programs(place: str, device: jax.Device | None = None) -> KeptExecutabl
     stored: Stored | None = STORE.find(place, in_memory=False)
     if stored is None:
         return None
-    client = (device or jax.devices()[0]).client
-    programs, about = stored
     try:
-        for code, _, _ in programs:
-            if LAPACK in code:
-                jax_compat.prepare_lapack()
-        load = serialize_executable.deserialize_and_load
-        return KeptExecutables([load(code, taken, made, backend=client) for code, taken, made in programs], about)
+        kept, about = stored
+        programs = [jax_compat.PlainProgram(*parts) for parts in kept]
+        if any(LAPACK in program.code for program in programs):
+            jax_compat.prepare_lapack()
+        where = device or jax.devices()[0]
+        return KeptExecutables([jax_compat.load_program(program, where) for program in programs], about)
     except Exception as error:  # XLA's reader may raise anything
         STORE.warn(f"The program {place} of the cache can't be loaded: {error!r}")
         return None
 
 
 def keep_programs(place: str, programs: Sequence[jax.stages.Compiled], about: Any) -> None:
-    """Keep programs, unless one of them calls Python or can't be stored."""
-    stored = []
-    for program in programs:
-        if not jax_compat.runs_alone(program):
-            return
-        try:
-            code, taken, made = serialize_executable.serialize(program)
-        except (ValueError, NotImplementedError, TypeError):
-            return
-        if not any(name in code for name in OPCODES):
-            return
-        stored.append((code, taken, made))
-    with suppress(ValueError, TypeError):  # trees of a third party's classes
-        STORE.keep(place, (stored, about), in_memory=False)
+    """Keep programs with a plain value about them, unless one of them calls Python or can't be stored."""
+    with suppress(ValueError, TypeError, NotImplementedError):
+        kept = [tuple(jax_compat.plain_program(program)) for program in programs]
+        if all(any(name in code for name in OPCODES) for code, *_ in kept):
+            STORE.keep(place, plain_value((kept, about)), in_memory=False)
+
+
+def plain_value(value: Any) -> Any:
+    """Return a value of bytes, numbers, names and containers, or raise a TypeError if it has anything else."""
+    if type(value) in (tuple, list):
+        return type(value)(map(plain_value, value))
+    if type(value) is dict:
+        return {plain_value(key): plain_value(item) for key, item in value.items()}
+    if type(value) not in (bool, int, float, str, bytes, NoneType):
+        raise TypeError(f"{value!r} is not plain.")
+    return value

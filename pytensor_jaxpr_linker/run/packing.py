@@ -61,6 +61,16 @@ class Packing(NamedTuple):
         """Return the positions, of `count`, that are not packed."""
         return sorted({*range(count)} - {*self.positions})
 
+    def plain(self) -> tuple:
+        """Return the packing as numbers and names, for `read_packing`."""
+        return [tuple(piece) for piece in self.pieces], None if self.dtype is None else self.dtype.name
+
+
+def read_packing(plain: tuple) -> Packing:
+    """Return the packing of `Packing.plain`."""
+    pieces, dtype = plain
+    return Packing(tuple(Piece(*piece) for piece in pieces), None if dtype is None else np.dtype(dtype))
+
 
 NOTHING = Packing(())
 
@@ -209,6 +219,16 @@ class PackedLayout(NamedTuple):
         """How many elements the memory of the packed arguments has: donated, with the results and the witness."""
         ours = self.arguments.length
         return max(ours, self.results.length + 1) if self.donates else ours
+
+    def plain(self) -> tuple:
+        """Return the layout as numbers and names, for `read_layout`."""
+        return self.arguments.plain(), self.others, self.results.plain(), *self[3:]
+
+
+def read_layout(plain: tuple) -> PackedLayout:
+    """Return the layout of `PackedLayout.plain`."""
+    arguments, others, results, *rest = plain
+    return PackedLayout(read_packing(arguments), others, read_packing(results), *rest)
 
 
 class PackedProgram(NamedTuple):

@@ -23,7 +23,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize.finish import for_calls
 from pytensor_jaxpr_linker.plan.model import Region
 from pytensor_jaxpr_linker.run import kept_executables
 from pytensor_jaxpr_linker.run.kept_executables import place_of_text, text_of_graph
-from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, for_device, packed_program
+from pytensor_jaxpr_linker.run.packing import PackedProgram, Packing, for_device, packed_program, read_layout
 from pytensor_jaxpr_linker.run.recompiles import Recompiles, describe, spell
 
 #: How many packed calls are kept: beyond the recompile limit each call may have shapes of its own.
@@ -150,7 +150,7 @@ class Specialization:
             self.admit(avals, later=True)
             seconds = self.seconds.get(lowering_key(avals), {})  # another thread may have cleared it
             seconds["load"] = perf_counter() - started
-            return for_device(kept.about, kept.programs[0], device)
+            return for_device(read_layout(kept.about), kept.programs[0], device)
         closed = self.admit(avals).jaxpr
         seconds = self.seconds.get(lowering_key(avals), {})
 
@@ -163,7 +163,7 @@ class Specialization:
 
         made = packed_program(closed, arguments, pack_results(closed.out_avals), device, jit)
         if place is not None:
-            kept_executables.keep_programs(place, [made.call], made.layout)
+            kept_executables.keep_programs(place, [made.call], made.layout.plain())
         return made
 
     def _text(self, avals: Sequence[Any], how: str) -> str:

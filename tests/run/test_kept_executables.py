@@ -130,7 +130,7 @@ def test_a_program_that_xla_cannot_read(folder, monkeypatch):
     def fail(*args, **kwargs):
         raise ValueError("a program of another XLA")
 
-    monkeypatch.setattr(kept_executables.serialize_executable, "deserialize_and_load", fail)
+    monkeypatch.setattr(kept_executables.jax_compat, "load_program", fail)
     with pytest.warns(pjl.CacheWarning, match="can't be loaded.*another XLA"):
         assert compiled([x], x * 9)(np.ones(2)).tolist() == [9.0, 9.0]
 

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from functools import cache, cached_property
+from glob import escape, glob
 from hashlib import sha256
 from operator import itemgetter
 from typing import Any
@@ -50,9 +51,13 @@ def versions() -> str:
     return sha256(repr([numbers, [files_of(name) for name in OF_PYTENSOR if name in sys.modules]]).encode()).hexdigest()
 
 
-def files_of(package: str) -> list[tuple[str, int, int]]:
-    """Return the sources of a package with their sizes and times."""
+def files_of(package: str) -> list[Any]:
+    """Return the sources of a package with their sizes and times, and what its installation recorded.
+
+    The time of a file that has not changed since is 0: so two installations of one wheel are equal.
+    """
     root = os.path.dirname(sys.modules[package].__file__ or "")
+    recorded, installed = installation(root)
     found, folders = [], [root]
     while folders:
         for entry in os.scandir(folders.pop()):
@@ -63,7 +68,20 @@ def files_of(package: str) -> list[tuple[str, int, int]]:
                 folders.append(entry.path)
     if found and max(found, key=itemgetter(2))[2] > IMPORTED:
         raise NotDescribed(f"a file of {package} was written after it was imported")
-    return sorted(found)
+    return [recorded, *((path, size, at if at > installed else 0) for path, size, at in sorted(found))]
+
+
+def installation(root: str) -> tuple[list[str], int]:
+    """Return the checksums of a package's files that its installation recorded last of all, and when, in ns; or nothing
+    and 0, as for a package that stands where it is edited.
+    """
+    folder, name = os.path.split(root)
+    records = glob(os.path.join(escape(folder), f"{name}-*.dist-info", "RECORD"))
+    if len(records) != 1:
+        return [], 0
+    with open(records[0], encoding="utf-8") as file:
+        lines = [line for line in file.read().splitlines() if line.startswith(f"{name}/") and "sha256=" in line]
+    return sorted(lines), os.stat(records[0]).st_mtime_ns if lines else 0
 
 
 def settings() -> list[tuple[str, str]]:

@@ -25,11 +25,11 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class ChunkProgram(NamedTuple):
-    """A compiled program for a chunk of draws, its number of draws, and shape and dtype of each result of a draw."""
+    """A compiled program for a chunk of draws, its number of draws, and shape and dtype's name of each result of a draw."""
 
     call: jax.stages.Compiled
     size: int
-    results: dict[str, tuple[tuple[int, ...], np.dtype]]
+    results: dict[str, tuple[tuple[int, ...], str]]
 
 
 class Constrain:
@@ -127,7 +127,7 @@ class Constrain:
             most = CHUNK_BYTES // max(1, sum(x.size * x.dtype.itemsize for x in each.values()))
             size = max(1, min(len_of(draws), most))
             program = jax.jit(call).lower(chunk_of(draws, size), given).compile()
-            return program, (size, {name: (x.shape[1:], x.dtype) for name, x in each.items()})
+            return program, (size, {name: (x.shape[1:], x.dtype.name) for name, x in each.items()})
 
         key = "constrained", *sorted(self.names), shapes, *lengths
         with jax.enable_x64(True):
