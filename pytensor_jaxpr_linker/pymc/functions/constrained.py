@@ -25,7 +25,7 @@ CHUNK_BYTES = 64 * 2**20
 
 
 class ChunkProgram(NamedTuple):
-    """A compiled program for a chunk of draws, its number of draws, and shape and dtype's name of each result of a draw."""
+    """A compiled program for a chunk of draws, its number of draws, and shape and dtype's name of a draw's results."""
 
     call: jax.stages.Compiled
     size: int
