@@ -29,6 +29,8 @@ from pytensor_jaxpr_linker.graph.rewritten.describe import OF_PYTENSOR, NotDescr
 IMPORTED = time.time_ns()
 #: Settings that show or check rewrites, and the values with which they do nothing.
 SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_trace": "off", "on_opt_error": "warn"}
+#: A module that PyTensor imports with Numba, at any time, and that registers rewrites for its own Ops alone.
+LATE = "pytensor.typed_list.rewriting"
 #: Settings without plain values, or about C code, which this mode does not make: the first look at them takes 0.3 s.
 OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
 
@@ -134,6 +136,11 @@ def is_foreign(rewrite: Any) -> bool:
     return False
 
 
+def is_of_late_ops(rewrite: Any) -> bool:
+    """Return whether a rewrite is for Ops whose module registers it: a graph with such an Op has imported that."""
+    return getattr(getattr(rewrite, "node_rewriter", rewrite), "fn", rewrite).__module__ == LATE
+
+
 class Registered:
     """Databases of rewrites, and the rewrites that each has under each tag. Their sources are known."""
 
@@ -145,11 +152,10 @@ class Registered:
     @cached_property
     def digest(self) -> str:
         """A digest of names, positions and sources, which another process has, too."""
-        rewrites = {
-            id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in self.tagged for r in found
-        }
+        tagged = [(db, tag, [r for r in found if not is_of_late_ops(r)]) for db, tag, found in self.tagged]
+        rewrites = {id(r): (getattr(db, "__position__", {}).get(r.name), r) for db, _, found in tagged for r in found}
         texts = {i: f"{r.name} {position} {sources(r)}" for i, (position, r) in rewrites.items()}
-        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in self.tagged])
+        text = repr([(tag, [texts.pop(id(r), r.name) for r in found]) for _, tag, found in tagged if found])
         return sha256(text.encode()).hexdigest()
 
 

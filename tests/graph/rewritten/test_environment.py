@@ -8,6 +8,7 @@ from hashlib import sha256
 from types import ModuleType
 
 import pytest
+from helpers import run_python
 
 from pytensor_jaxpr_linker.graph.rewritten import environment
 
@@ -70,3 +71,21 @@ def test_an_edit_after_the_import(install, monkeypatch):
     monkeypatch.setattr(environment, "IMPORTED", RECORDED)
     with pytest.raises(environment.NotDescribed, match="written after it was imported"):
         install("here", edit="a = 0.7\n")
+
+
+LATER = """
+import sys
+import pytensor, pytensor.sparse, pytensor_jaxpr_linker
+from pytensor_jaxpr_linker.graph.rewritten.environment import registered
+
+before = registered(in_folder=True), registered(in_folder=False)
+assert "pytensor.typed_list.rewriting" not in sys.modules
+import pytensor.link.numba.dispatch
+assert "pytensor.typed_list.rewriting" in sys.modules
+print(*(old == new for old, new in zip(before, (registered(in_folder=True), registered(in_folder=False)))))
+"""
+
+
+def test_a_module_that_pytensor_imports_late():
+    """As `pymc.set_data` does with Numba: what it registers is for its own Ops, so kept programs are found."""
+    assert run_python(LATER).split() == ["True", "False"]
