@@ -36,7 +36,7 @@ from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 def sample(
     draws: int = 1000,
     *,
-    tune: int = 1000,
+    tune: int | None = 1000,
     chains: int | None = None,
     model: pm.Model | None = None,
     sampler: Literal["nuts", "nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"] | None = None,
@@ -76,7 +76,8 @@ def sample(
     Parameters
     ----------
     draws, tune : int
-        The number of draws of each chain, and the number of transitions before them, which adapt the sampler.
+        The number of draws of each chain, and the number of transitions before them, which adapt the sampler: None is
+        1,000, too.
     chains : int, optional
         By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
