@@ -189,7 +189,7 @@ def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool
         return jitter, options
     init = options["init"]
     known = [name for name, (_, form) in INITS.items() if form != "dense" or sampler in OF_SEVERAL_FORMS]
-    if init not in known:
+    if not isinstance(init, str) or init not in known:
         choices = ", ".join(map(repr, known))
         raise ValueError(f"sampler={sampler!r} has no init {shown(init)}: choose {choices}, or sampler='pymc' for it.")
     jitters, mass_matrix = INITS[init]

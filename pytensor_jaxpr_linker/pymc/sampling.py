@@ -102,7 +102,8 @@ def sample(
         run for longer than a process takes to start, some seconds.
     cores : int, optional
         The number of chains that run at a time if `chain_method` is "parallel", in threads of one device (PyMC: in
-        processes), or "processes". By default the number of cores.
+        processes), or "processes". By default the number of cores; "pymc" then takes PyMC's choice, up to 4 processes,
+        but one where there are two cores.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter
