@@ -294,7 +294,7 @@ def test_the_first_step_size(model, sampler):
         ({"dense_mass": True}, TypeError, "It is mass_matrix='dense' here"),
         ({"num_warmup": 10}, TypeError, "It is tune here"),
         ({"max_tree_depth": 10}, TypeError, "It is max_treedepth here"),
-        ({"step": [pm.NUTS]}, TypeError, "Samplers that do: 'pymc'"),
+        ({"step": [pm.NUTS]}, TypeError, "leave it out, or give sampler='pymc'"),
         ({"store_gradient": True}, TypeError, "Samplers that do: 'nutpie'"),
         ({"nuts": {"target_accept": 0.9}, "target_accept": 0.9}, ValueError, "given twice, once in nuts"),
         ({"nuts": {"mass_matrix": "dense"}, "mass_matrix": "dense"}, ValueError, "given twice, once in nuts"),
