@@ -270,7 +270,7 @@ def test_ways_to_begin(model):
     np.testing.assert_array_equal(jittered, draw(model, "blackjax").posterior["mu"])
     dense = draw(model, "numpyro", init="jitter+adapt_full").posterior["mu"]
     np.testing.assert_array_equal(dense, draw(model, "numpyro", mass_matrix="dense").posterior["mu"])
-    with pytest.raises(ValueError, match="Unknown init 'advi': choose one of 'auto'"):
+    with pytest.raises(ValueError, match=r"has no init 'advi': choose 'auto', .*, or sampler='pymc' for it"):
         draw(model, "blackjax", init="advi")
 
 
