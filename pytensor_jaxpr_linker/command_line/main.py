@@ -7,7 +7,7 @@ import os
 import re
 import runpy
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
+import numpy as np
 from pytensor.compile.executor import Function
 from pytensor.compile.mode import predefined_modes
 
@@ -118,7 +119,7 @@ def is_reportable(value: Any) -> bool:
 
 
 def time_model(found: ModelInFile, modes: Sequence[str], calls: int) -> str:
-    """Return a table of the times of the log density and gradient of a model in each mode, at first and later."""
+    """Return a table of the times of the log density and gradient of a model in each mode, and which mode is faster."""
     import pymc
 
     model = found.value
@@ -133,15 +134,43 @@ def time_model(found: ModelInFile, modes: Sequence[str], calls: int) -> str:
     if model.continuous_value_vars:
         outputs.append(model.dlogp())
     point = [model.initial_point()[v.name] for v in model.value_vars]
-    rows: list[tuple[str, ...]] = [("mode", "first result", "median call", "fastest call")]
+    firsts, runs = [], []
     for mode in modes:
         started = perf_counter()
         function = pymc.compile(model.value_vars, outputs, mode=None if mode == "default" else mode)
         function(*point)
-        first = perf_counter() - started
-        times = seconds_of(partial(function, *point), calls)
-        rows.append((mode, *(duration(seconds) for seconds in (first, median(times), min(times)))))
-    return "\n".join([f"Log density and gradient of {found.name}, at its initial point:", *columns(rows)])
+        firsts.append(perf_counter() - started)
+        runs.append(partial(function, *point))
+    times = in_turns(runs, calls)
+    rows: list[tuple[str, ...]] = [("mode", "first result", "median call", "lower quartile", "upper quartile")]
+    for mode, first, of_mode in zip(modes, firsts, times, strict=True):
+        rows.append((mode, *(duration(t) for t in (first, *np.percentile(of_mode, (50, 25, 75))))))
+    verdicts = [verdict(modes[0], mode, times[0], of_mode) for mode, of_mode in zip(modes[1:], times[1:], strict=True)]
+    return "\n".join([f"Log density and gradient of {found.name}, at its initial point:", *columns(rows), *verdicts])
+
+
+#: How many turns of each function `in_turns` takes, and the smallest number for a verdict.
+MOST_TURNS, FEWEST_TURNS = 20, 5
+
+
+def in_turns(runs: Sequence[Callable[[], Any]], calls: int) -> list[list[float]]:
+    """Return the median seconds of a call in each turn, by function: they alternate, and each begins as often."""
+    turns = min(MOST_TURNS, calls)
+    times: list[list[float]] = [[] for _ in runs]
+    for turn in range(turns):
+        for i in range(turn, turn + len(runs)):
+            times[i % len(runs)].append(median(seconds_of(runs[i % len(runs)], -(-calls // turns))))
+    return times
+
+
+def verdict(mode: str, other: str, times: Sequence[float], others: Sequence[float]) -> str:
+    """Return which of two modes is faster, by the ratios of their turns without the lowest and the highest tenth."""
+    low, high = np.percentile(np.divide(others, times), (10, 90))
+    if len(times) < FEWEST_TURNS or low <= 1 <= high:
+        said = "no difference measurable"
+    else:
+        said = f"{mode if low > 1 else other} is faster"
+    return f"{other} takes {low:.2f} to {high:.2f} times as long as {mode} in {counted(len(times), 'turn')}: {said}."
 
 
 PACKAGE = Path(__file__).parents[1]

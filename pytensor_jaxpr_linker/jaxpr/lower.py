@@ -10,10 +10,11 @@ import numpy as np
 from jax.errors import InconclusiveDimensionOperation
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import walk
 
 from jaxpr_artifact.threads import with_x64
 from pytensor_jaxpr_linker.base import marks
-from pytensor_jaxpr_linker.base.errors import CannotEmit, note_node
+from pytensor_jaxpr_linker.base.errors import MISFITS, CannotEmit, note_node, user_line
 from pytensor_jaxpr_linker.base.interpreter import gc_paused, identity
 from pytensor_jaxpr_linker.base.random_keys import keys_of
 from pytensor_jaxpr_linker.base.rules import find_rule
@@ -153,6 +154,26 @@ def stream_keys(b: JaxprBuilder, region: Region, env: Mapping[Variable, Atom]) -
     return keys
 
 
+def name_operands(error: Exception, node: Apply, env: Environment) -> None:
+    """Add to the message of a misfit the user's nearest variables that a node depends on, their shapes and the line.
+
+    The innermost node with named operands does it: the others are loops and branches that contain this node.
+    """
+
+    def has_name(v: Variable) -> bool:
+        return bool(v.name and getattr(getattr(env.get(v), "aval", None), "shape", ()))
+
+    named = walk(node.inputs, lambda v: None if has_name(v) or v.owner is None else v.owner.inputs)
+    shapes = {v.name: f"{v.name!r} has shape {env[v].aval.shape}" for v in named if has_name(v)}
+    text = str(error).rstrip(".\n")
+    if type(error) in MISFITS and shapes and " Here '" not in text:
+        error.args = (f"{text}. Here {', '.join([*shapes.values()][:MOST_OPERANDS])}.{user_line(node)}",)
+
+
+#: The largest number of variables that the message of a misfit names.
+MOST_OPERANDS = 6
+
+
 def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None:
     """Emit the equations of nodes and write their outputs to `env`."""
     streamed = env.streamed
@@ -177,6 +198,7 @@ def emit_steps(b: JaxprBuilder, steps: Iterable[Step], env: Environment) -> None
             refused.node = node
             raise refused from error
         except Exception as error:
+            name_operands(error, node, env)
             note_node(error, node)
             raise
         outputs = node.outputs

@@ -11,8 +11,16 @@ from typing import Any
 
 import pymc as pm
 from pymc.step_methods import NUTS, STEP_METHODS
+from pytensor.compile.mode import get_mode
 
-from pytensor_jaxpr_linker.pymc.arguments import check_above_zero, check_choice, check_dict, check_flag, did_you_mean
+from pytensor_jaxpr_linker.pymc.arguments import (
+    check_above_zero,
+    check_choice,
+    check_dict,
+    check_flag,
+    did_you_mean,
+    shown,
+)
 from pytensor_jaxpr_linker.pymc.samplers.nutpie_options import refusal
 
 #: The largest number of doublings of a trajectory of NUTS: PyMC's.
@@ -75,15 +83,24 @@ WITHHELD = {
 }
 #: Arguments of PyMC that no sampler takes, and why.
 WITHHELD_BY_ALL = {
-    "backend": "the mode is JAXPR",
-    "compile_kwargs": "the mode is JAXPR",
+    "backend": "the mode is JAXPR, so leave it out, or call pm.sample",
+    "compile_kwargs": "the mode is JAXPR, so leave it out, or call pm.sample",
     "nuts_sampler_kwargs": "give them as arguments of their own",
-    "return_inferencedata": "sample returns a DataTree",
+    "return_inferencedata": "sample returns a DataTree, so leave it out and read data.posterior, or call pm.sample",
+}
+#: Arguments of PyMC that only ``sampler="pymc"`` takes, and what serves other samplers.
+BY_PYMC_ALONE = {
+    "trace": "use store, a folder for draws",
+    "mp_ctx": "chains run in threads, so leave it out",
+    "blas_cores": "chains share the threads of BLAS, so leave it out",
+    "keep_warning_stat": "leave it out, and read sample_stats.diverging",
+    **dict.fromkeys(("step", "n_init", "jitter_max_retries"), "leave it out"),
 }
 #: PyMC's ways to begin, as `jitter` and `mass_matrix`.
 INITS: dict[str, tuple[bool, str | None]] = {
     "auto": (True, None),
     "jitter+adapt_diag": (True, "diagonal"),
+    "jitter+adapt_diag_grad": (True, "diagonal"),
     "adapt_diag": (False, "diagonal"),
     "jitter+adapt_full": (True, "dense"),
     "adapt_full": (False, "dense"),
@@ -92,8 +109,6 @@ INITS: dict[str, tuple[bool, str | None]] = {
 OF_SEVERAL_FORMS = ("nuts", "numpyro")
 #: The default of each argument of `pymc.sample`.
 PYMC_DEFAULTS = {name: p.default for name, p in inspect.signature(pm.sample).parameters.items()}
-#: How a hint begins that names other samplers.
-OF_ANOTHER = " Samplers that do: "
 #: The keys of ``idata_kwargs`` of `pymc.sample` that all samplers here take.
 IDATA = ("coords", "dims", "log_likelihood")
 
@@ -103,22 +118,19 @@ def check_options(sampler: str, common: Collection[str], options: Mapping[str, A
 
     All samplers take the `common` arguments.
     """
-    for name in options:
-        if reason := WITHHELD.get(sampler, {}).get(name) or WITHHELD_BY_ALL.get(name):
-            raise TypeError(f"sampler={sampler!r} takes no argument {name!r} here: {reason}.")
     known = options_of(sampler)
-    unknown = [name for name in options if name not in known]
-    if sampler == "nutpie":
+    withheld = {**WITHHELD_BY_ALL, **WITHHELD.get(sampler, {})}
+    if sampler != "pymc":
+        withheld |= {name: f"{instead}, or give sampler='pymc'" for name, instead in BY_PYMC_ALONE.items()}
+    wrong = {name: f" here: {withheld[name]}." for name in options if name in withheld}
+    unknown = [name for name in options if name not in known and name not in wrong]
+    if sampler == "nutpie" and not wrong:
         refused = refusal(options)
         unknown = unknown if refused else []
         if refused and not unknown:
             raise TypeError(f"sampler='nutpie' refuses its options: {refused}.")
-    if unknown:
-        names = ", ".join(map(repr, unknown))
-        # A misspelt name comes before one of another sampler, whose hint would be for the wrong argument.
-        hints = [hint(name, sampler, {*common, *known}) for name in unknown]
-        first = next((text for text in hints if not text.startswith(OF_ANOTHER)), hints[0])
-        raise TypeError(f"sampler={sampler!r} takes no argument {names}.{first}")
+    if wrong := {name: f".{hint(name, sampler, {*common, *known})}" for name in unknown} | wrong:
+        raise TypeError(" ".join(f"sampler={sampler!r} takes no argument {name!r}{why}" for name, why in wrong.items()))
     if "step_size" in options and sampler != "pymc":
         check_above_zero("step_size", options["step_size"])
     if sampler == "mclmc":
@@ -149,8 +161,11 @@ def without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
         default = PYMC_DEFAULTS.get(name, ...)
         return value is default or (isinstance(value, int | str) and (type(value), value) == (type(default), default))
 
-    kept = {name: value for name, value in options.items() if not is_default(name, value)}
-    return {name: value for name, value in kept.items() if not (name == "backend" and str(value) == "JAXPR")}
+    def is_ours(name: str, value: Any) -> bool:
+        mode = value.get("mode", "JAXPR") if isinstance(value, dict) and not value.keys() - {"mode"} else value
+        return name in ("backend", "compile_kwargs") and (str(mode).upper() == "JAXPR" or mode is get_mode("JAXPR"))
+
+    return {name: value for name, value in options.items() if not (is_default(name, value) or is_ours(name, value))}
 
 
 def with_nuts(
@@ -173,7 +188,10 @@ def with_init(sampler: str, jitter: bool, options: dict[str, Any]) -> tuple[bool
     if sampler == "pymc" or "init" not in options:
         return jitter, options
     init = options["init"]
-    check_choice("init", init, INITS)
+    known = [name for name, (_, form) in INITS.items() if form != "dense" or sampler in OF_SEVERAL_FORMS]
+    if not isinstance(init, str) or init not in known:
+        choices = ", ".join(map(repr, known))
+        raise ValueError(f"sampler={sampler!r} has no init {shown(init)}: choose {choices}, or sampler='pymc' for it.")
     jitters, mass_matrix = INITS[init]
     rest = {name: value for name, value in options.items() if name != "init"}
     if mass_matrix is None or (mass_matrix == "diagonal" and sampler not in OF_SEVERAL_FORMS):
@@ -210,7 +228,9 @@ def hint(name: str, sampler: str, known: Collection[str]) -> str:
         return f" It is {SYNONYMS[name]} here."
     installed = [other for other, package in PACKAGES.items() if other != sampler and find_spec(package)]
     others = [other for other in installed if name in options_of(other)]
-    return f"{OF_ANOTHER}{', '.join(map(repr, others))}." if others else did_you_mean(name, known)
+    if others:
+        return f" Samplers that do: {', '.join(map(repr, others))}."
+    return did_you_mean(name, {*known, *PYMC_DEFAULTS}.union(*map(options_of, installed)))
 
 
 def options_of(sampler: str) -> set[str]:

@@ -33,6 +33,8 @@ METHODS = ("parallel", "vectorized", "sequential", "processes")
 FLAGS = ("jitter", "discard_tuned_samples", "quiet", "compute_convergence_checks")
 #: PyMC's kinds of progress bars, which are one here.
 BARS = ("combined", "split", "combined+stats", "stats+combined", "split+stats", "stats+split")
+#: The number of transitions of the warm-up where PyMC's default, None, is given.
+TUNE = 1000
 #: The default number of chains of ChEES, which learns from many.
 MANY_CHAINS = 64
 #: The largest number of starting points of many chains.
@@ -103,7 +105,8 @@ class Request:
         jitter, options = sampler_options.with_init(sampler, self.jitter, options)
         of_blackjax = isinstance(form := options.get("mass_matrix"), str) and form == "low_rank"
         package = arguments.require("blackjax" if of_blackjax else sampler_options.PACKAGES[sampler])
-        found = replace(self, model=model, sampler=sampler, package=package, options=options, **aims)
+        tune = TUNE if self.tune is None else self.tune
+        found = replace(self, model=model, sampler=sampler, tune=tune, package=package, options=options, **aims)
         check_kinds(found)
         check_numbers(found)
         check_sampler(found)

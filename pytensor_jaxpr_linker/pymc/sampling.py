@@ -36,7 +36,7 @@ from pytensor_jaxpr_linker.pymc.samplers.pymc_steps import sample_pymc
 def sample(
     draws: int = 1000,
     *,
-    tune: int = 1000,
+    tune: int | None = 1000,
     chains: int | None = None,
     model: pm.Model | None = None,
     sampler: Literal["nuts", "nutpie", "numpyro", "blackjax", "mclmc", "chees", "pymc"] | None = None,
@@ -76,7 +76,8 @@ def sample(
     Parameters
     ----------
     draws, tune : int
-        The number of draws of each chain, and the number of transitions before them, which adapt the sampler.
+        The number of draws of each chain, and the number of transitions before them, which adapt the sampler: None is
+        1,000, too.
     chains : int, optional
         By default as many as there are cores, but from 2 to 4; 64 of "chees".
     model : pymc.Model, optional
@@ -101,7 +102,8 @@ def sample(
         run for longer than a process takes to start, some seconds.
     cores : int, optional
         The number of chains that run at a time if `chain_method` is "parallel", in threads of one device (PyMC: in
-        processes), or "processes". By default the number of cores.
+        processes), or "processes". By default the number of cores; "pymc" then takes PyMC's choice, up to 4 processes,
+        but one where there are two cores.
     random_seed : int, sequence of int or Generator, optional
         Determines starting points and draws. A sequence has one seed for each chain.
     initvals, jitter

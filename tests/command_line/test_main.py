@@ -19,7 +19,7 @@ import pytest
 import pytensor_jaxpr_linker as pjl
 from pytensor_jaxpr_linker.base import errors, requirements
 from pytensor_jaxpr_linker.base.words import SITE
-from pytensor_jaxpr_linker.command_line import doctor
+from pytensor_jaxpr_linker.command_line import doctor, main
 from pytensor_jaxpr_linker.command_line.main import run_command
 from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 
@@ -290,10 +290,36 @@ def test_reports_on_a_model_in_a_file(written, capsys):
     assert "One XLA program" in run(capsys, "explain", f"{name}:build")[1]
     status, out, err = run(capsys, "bench", name, "--calls", "3", "--modes", "JAXPR,FAST_COMPILE")
     assert status == 0, err
-    head, columns, first, second = out.splitlines()
+    head, columns, first, second, said = out.splitlines()
     assert "model" in head and columns.split()[:2] == ["mode", "first"]
     assert first.startswith("JAXPR") and second.startswith("FAST_COMPILE")
+    assert said.startswith("FAST_COMPILE takes ") and said.endswith(" in 3 turns: no difference measurable.")
     assert "There is no mode 'JAXP': did you mean JAXPR?" in run(capsys, "bench", name, "--modes", "JAXP")[2]
+
+
+def test_functions_take_turns(monkeypatch):
+    """A load of the computer in some turns falls on both: the other function takes twice the time in each turn."""
+    asked = []
+
+    def seconds(run, count):
+        asked.append((run, count))
+        return [(3.0 if len(asked) > 20 else 1.0) * run] * count
+
+    monkeypatch.setattr(main, "seconds_of", seconds)
+    times = main.in_turns([1.0, 2.0], 50)
+    assert asked[:4] == [(1.0, 3), (2.0, 3), (2.0, 3), (1.0, 3)] and len(times[0]) == len(times[1]) == 20
+    assert main.verdict("A", "B", *times) == "B takes 2.00 to 2.00 times as long as A in 20 turns: A is faster."
+    assert main.verdict("B", "A", *times[::-1]).endswith(
+        "A takes 0.50 to 0.50 times as long as B in 20 turns: A is faster."
+    )
+    assert len(main.in_turns([1.0], 3)[0]) == 3
+
+
+def test_a_ratio_on_both_sides_of_one_is_no_difference():
+    times = [1.0] * 20
+    assert main.verdict("A", "B", times, [0.9] * 5 + [1.5] * 15).endswith("in 20 turns: no difference measurable.")
+    assert main.verdict("A", "B", times, [0.9] * 1 + [1.5] * 19).endswith("A is faster.")
+    assert main.verdict("A", "B", times[:4], [1.5] * 4).endswith("in 4 turns: no difference measurable.")
 
 
 @pytest.mark.parametrize(

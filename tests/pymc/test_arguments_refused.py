@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
+from ast import literal_eval
+from functools import wraps
+from pathlib import Path
 
 import jax
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.compile.mode import get_mode
+from rich.theme import Theme
 
 import pytensor_jaxpr_linker as pjl
 import pytensor_jaxpr_linker.pymc as ours
 from pytensor_jaxpr_linker.pymc import constrain, logdensity, sample
-from tests.pymc.test_arguments import IN_TURN, METHODS, SAMPLERS, SHORT, draw, half
+from tests.pymc.test_arguments import IN_TURN, METHODS, NO_CHECKS, SAMPLERS, SHORT, draw, half
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +68,10 @@ def test_jaxs_gradient_is_not_dropped(model):
         ({"target_acept": 0.9}, "takes no argument 'target_acept'. Did you mean 'target_accept'?"),
         ({"frobnicate": 1}, "takes no argument 'frobnicate'."),
         ({"thin": 2}, "takes no argument 'thin'. It is thinning here."),
-        ({"backend": "jax"}, "takes no argument 'backend' here: the mode is JAXPR."),
+        (
+            {"backend": "jax"},
+            "takes no argument 'backend' here: the mode is JAXPR, so leave it out, or call pm.sample.",
+        ),
     ],
     ids=lambda x: "".join(x) if isinstance(x, dict) else "",
 )
@@ -86,7 +95,10 @@ def test_an_unknown_argument(model, name, argument, message, no_compilation):
             {"sampler": "pymc", "nuts": {"step_scal": 1}},
             "NUTS takes no argument 'step_scal'. Did you mean 'step_scale'?",
         ),
-        ({"sampler": "pymc", "compile_kwargs": {}}, "takes no argument 'compile_kwargs' here: the mode is JAXPR."),
+        (
+            {"sampler": "pymc", "compile_kwargs": {"mode": "C"}},
+            "takes no argument 'compile_kwargs' here: the mode is JA",
+        ),
         ({"mass_matrix": "diag"}, "Unknown mass_matrix 'diag': choose one of 'diagonal', 'dense', 'low_rank'."),
         ({"cores": 0}, "cores must be an integer and at least 1, not 0."),
         ({"sampler": "nutpie", "save_warmup": True}, "'save_warmup' here: use discard_tuned_samples."),
@@ -141,7 +153,7 @@ def test_refused_options(model, arguments, message, no_compilation):
         ({"progressbar": 3}, TypeError, "progressbar must be True or False, not 3."),
         ({"progressbar_theme": 3}, TypeError, "progressbar_theme must be a rich.theme.Theme, not 3."),
         ({"jitter": "no"}, TypeError, "jitter must be True or False, not 'no'."),
-        ({"return_inferencedata": False}, TypeError, "'return_inferencedata' here: sample returns a DataTree."),
+        ({"return_inferencedata": False}, TypeError, "sample returns a DataTree, so leave it out and read data.post"),
     ],
     ids=lambda x: "-".join(x) if isinstance(x, dict) else "",
 )
@@ -185,28 +197,111 @@ def test_what_pymcs_users_write_is_taken(model):
     assert found.posterior["mu"].shape == (2, 20, 2)
 
 
+#: Of each argument of `pm.sample` values other than its default, and, unless they work, what the message says to do,
+#: for samplers other than "pymc" and for "pymc".
+OTHER_VALUES = {
+    "draws": [(7, "", "")],
+    "tune": [(7, "", "")],
+    "chains": [(1, "", "")],
+    "cores": [(1, "", "")],
+    "random_seed": [([3, 4], "", "")],
+    "progressbar": [("combined", "", "")],
+    "progressbar_theme": [(Theme(), "", "")],
+    "quiet": [(True, "", "")],
+    "step": [(pm.Metropolis, "leave it out, or give sampler='pymc'", "")],
+    "var_names": [(["mu"], "", "")],
+    "nuts_sampler": [("nuts", "", "leave out one of them"), ("pymc", "leave out one of them", "")],
+    "initvals": [({"sigma": 2.0}, "", "")],
+    "init": [("jitter+adapt_diag_grad", "", ""), ("adapt_full", "", ""), ("map", "or sampler='pymc' for it", "")],
+    "jitter_max_retries": [(5, "leave it out, or give sampler='pymc'", "")],
+    "n_init": [(1_000, "leave it out, or give sampler='pymc'", "")],
+    "trace": [(pm.backends.NDArray, "use store, a folder for draws, or give sampler='pymc'", "")],
+    "discard_tuned_samples": [(False, "", "")],
+    "compute_convergence_checks": [(False, "", "")],
+    "keep_warning_stat": [(True, "read sample_stats.diverging, or give sampler='pymc'", "")],
+    "return_inferencedata": [(False, "read data.posterior", "read data.posterior")],
+    "idata_kwargs": [({"coords": {"a": [1]}}, "", "")],
+    "nuts_sampler_kwargs": [({"max_treedepth": 5}, "give them as arguments of their own", "use nuts")],
+    "callback": [(print, "", "")],
+    "mp_ctx": [("spawn", "leave it out, or give sampler='pymc'", "")],
+    "blas_cores": [(None, "leave it out, or give", ""), (1, "leave it out, or give", "")],
+    "model": [(3, "or none inside `with model:`", "or none inside `with model:`")],
+    "backend": [("jaxpr", "", ""), ("numba", "or call pm.sample", "or call pm.sample")],
+    "compile_kwargs": [({}, "", ""), ({"mode": get_mode("JAXPR")}, "", ""), ({"mode": "C"}, "pm.sample", "pm.sample")],
+}
+#: The default of each argument of `pm.sample`.
+PYMCS = {name: p.default for name, p in inspect.signature(pm.sample).parameters.items() if name != "kwargs"}
+
+
+def test_each_argument_of_pymc_has_a_row():
+    """A new argument of PyMC's needs a row here and one in the table of docs/from_pymc.md, with its default."""
+    page = (Path(ours.__file__).parents[2] / "docs" / "from_pymc.md").read_text(encoding="utf-8")
+    rows = re.findall(
+        r"^\| `(\w+)` \| `([^|]+)` \| [^|]+ \|$", page.partition("### Each argument of `pm.sample`")[2], re.M
+    )
+    assert PYMCS.keys() == OTHER_VALUES.keys() == dict(rows).keys()
+    assert {name: literal_eval(default) for name, default in rows} == PYMCS
+
+
+@pytest.fixture
+def begins(monkeypatch):
+    """Fail where a sampler begins, with the words "it begins"; `pm.sample` keeps its signature."""
+
+    def begin(*args, **kwargs):
+        raise AssertionError("it begins")
+
+    monkeypatch.setattr("pytensor_jaxpr_linker.pymc.sampling.drawn", begin)
+    monkeypatch.setattr(pm, "sample", wraps(pm.sample)(begin))
+
+
+@pytest.mark.parametrize("sampler", ["nuts", "pymc"])
+@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in OTHER_VALUES.items() for row in rows], ids=str)
+def test_values_of_pymcs_arguments_work_or_name_the_remedy(model, sampler, name, row, begins):
+    value, *remedies = row
+    remedy = remedies[sampler == "pymc"]
+    with pytest.raises((TypeError, ValueError) if remedy else AssertionError, match=re.escape(remedy or "it begins")):
+        sample(**{"model": model, "chains": 2, "sampler": sampler, name: value})
+
+
 @pytest.mark.parametrize("sampler", ["nuts", "nutpie", "pymc"])
-def test_pymcs_own_defaults_are_taken(model, sampler):
+def test_pymcs_own_defaults_change_nothing(model, sampler):
     """A wrapper of `pymc.sample` may hand on each of its arguments with its default."""
-    kinds = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
-    pymcs = {name: p.default for name, p in inspect.signature(pm.sample).parameters.items() if p.kind not in kinds}
-    small = {
-        "draws": 5,
-        "tune": 5,
-        "chains": 1,
-        "cores": 1,
-        "model": model,
-        "progressbar": False,
-        "nuts_sampler": sampler,
-    }
-    found = sample(**{**pymcs, **small, "compute_convergence_checks": False})
-    assert dict(found.posterior.sizes)["draw"] == 5
-    assert sample(**small, compute_convergence_checks=False, backend="JAXPR").posterior.sizes["draw"] == 5
+    pytest.importorskip({"nuts": "pymc"}.get(sampler, sampler))
+    small = {"draws": 5, "tune": 5, "chains": 1, "cores": 1, "model": model, "progressbar": False, "random_seed": 1}
+    small |= {"nuts_sampler": sampler, "compute_convergence_checks": False}
+    found = [sample(**more, **small) for more in ({}, {k: v for k, v in PYMCS.items() if k not in small})]
+    np.testing.assert_array_equal(found[0].posterior["mu"], found[1].posterior["mu"])
+
+
+def test_what_only_pymc_takes_reaches_it(model):
+    given = {"keep_warning_stat": True, "blas_cores": 1, "jitter_max_retries": 3, "mp_ctx": "spawn"}
+    found = sample(model=model, **IN_TURN, **given)
+    assert "warning" in found.sample_stats and "warning" not in sample(model=model, **IN_TURN).sample_stats
+
+
+def test_pymcs_default_of_tune_is_ours(model):
+    found = sample(2, tune=None, model=model, chains=1, random_seed=1, progressbar=False, **NO_CHECKS)
+    assert found.posterior.attrs["tuning_steps"] == 1000
+
+
+@pytest.mark.parametrize(
+    ("sampler", "name", "meant"),
+    [("nuts", "stepp", "step"), ("nuts", "backnd", "backend"), ("nuts", "adaptaton", "adaptation")]
+    + [(sampler, name, meant) for sampler in SAMPLERS for name, meant in [("drawz", "draws"), ("mp_ctxt", "mp_ctx")]],
+)
+def test_a_misspelt_argument_is_looked_for_among_all_samplers_arguments(model, sampler, name, meant, begins):
+    pytest.importorskip({"mclmc": "blackjax", "nuts": "pymc"}.get(sampler, sampler))
+    with pytest.raises(TypeError, match=rf"takes no argument '{name}'\. Did you mean '{meant}'\?"):
+        sample(model=model, sampler=sampler, **{name: 1})
 
 
 def test_a_misspelt_argument_beside_one_of_another_sampler(model):
-    with pytest.raises(TypeError, match=r"takes no argument 'step', 'drawz'\. Did you mean 'draws'"):
-        sample(model=model, step=pm.Metropolis, drawz=5)
+    with pytest.raises(TypeError) as error:
+        sample(model=model, step=pm.Metropolis, frobnicate=1, drawz=5)
+    assert str(error.value) == (
+        "sampler='nuts' takes no argument 'frobnicate'. sampler='nuts' takes no argument 'drawz'. Did you mean 'draws'?"
+        " sampler='nuts' takes no argument 'step' here: leave it out, or give sampler='pymc'."
+    )
 
 
 def test_the_log_likelihood_of_some_variables():

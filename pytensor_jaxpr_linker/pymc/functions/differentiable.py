@@ -24,7 +24,7 @@ def check_variables(model: pm.Model, method: str, remedy: str) -> None:
         names = ", ".join(repr(v.name) for v in model.discrete_value_vars)
         raise ValueError(
             f"{method} samples continuous variables only, and {names} is discrete: {remedy}, or sum over it"
-            " (sample(marginalize=True), or pymc_extras.marginalize)."
+            " (pm.Mixture, or sample(marginalize=True) with pymc-extras)."
         )
     check_steps(model)
 

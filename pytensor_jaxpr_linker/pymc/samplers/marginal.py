@@ -50,6 +50,12 @@ def without_variables(model: pm.Model, names: list[str]) -> pm.Model:
         ) from error
 
 
+#: The error without pymc-extras: its release 0.15.1 needs a PyMC before 6.4, and pip then replaces PyMC.
+NO_EXTRAS = (
+    "marginalize needs pymc-extras, and `pip install pymc-extras` replaces PyMC 6.4.0 by 6.3.2: install it in an"
+    " environment of its own, sum by hand (pm.Mixture, or pm.math.logsumexp in a pm.Potential), or give sampler='pymc',"
+    " which has Gibbs and Metropolis steps for discrete variables."
+)
 #: The models of the last calls, so that a second call samples the same model and compiles nothing.
 LAST_MODELS: list[Marginalized] = []
 ONE_AT_A_TIME = threading.Lock()
@@ -60,7 +66,7 @@ def marginalized(model: pm.Model, asked: Any) -> pm.Model:
     if asked is None or asked is False:
         return model
     if find_spec("pymc_extras") is None:
-        raise ImportError("marginalize needs pymc-extras: pip install pymc-extras.")
+        raise ImportError(NO_EXTRAS)
     discrete = [str(rv.name) for rv in model.free_RVs if str(rv.dtype).startswith(("int", "uint", "bool"))]
     names = discrete if asked is True else as_names(asked)
     if unknown := [name for name in names if name not in discrete]:

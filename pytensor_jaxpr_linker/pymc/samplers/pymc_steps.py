@@ -21,12 +21,12 @@ from pytensor_jaxpr_linker.pymc.samplers.processes import SAMPLES_AGAIN, process
 
 def sample_pymc(request: Request) -> xr.DataTree:
     """Sample with `pymc.sample`."""
-    at_a_time = request.cores or min(request.chains, 4, usable_cores())
+    is_alone = request.chain_method == "sequential" or (request.cores is None and usable_cores() == 1)
     names = constrain(request.model, var_names=request.var_names).names  # bad names are found before sampling
     began = perf_counter()
     options: dict[str, Any] = {
         "init": "jitter+adapt_diag" if request.jitter else "adapt_diag",
-        "cores": 1 if request.chain_method == "sequential" else at_a_time,
+        "cores": 1 if is_alone else request.cores,  # None is PyMC's own choice
         "mp_ctx": process_context(),
         "var_names": None
         if request.var_names is None
