@@ -255,7 +255,14 @@ def begins(monkeypatch):
 
 
 @pytest.mark.parametrize("sampler", ["nuts", "pymc"])
-@pytest.mark.parametrize(("name", "row"), [(name, row) for name, rows in OTHER_VALUES.items() for row in rows], ids=str)
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        pytest.param(name, row, id=f"{name}, {type(row[0]).__name__} {i}")
+        for name, rows in OTHER_VALUES.items()
+        for i, row in enumerate(rows)
+    ],
+)
 def test_values_of_pymcs_arguments_work_or_name_the_remedy(model, sampler, name, row, begins):
     value, *remedies = row
     remedy = remedies[sampler == "pymc"]
