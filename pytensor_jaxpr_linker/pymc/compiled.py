@@ -101,8 +101,14 @@ def from_pickle(model: bytes, gradient: Literal["pytensor", "jax"]) -> CompiledM
 
 
 def copy_of_model(model: pm.Model) -> pm.Model:
-    """Return a copy of a model whose shared data and lengths are its own."""
+    """Return a copy of a model whose shared data and lengths are its own.
+
+    Its variables have the order of the model's, on which draws depend: PyMC's copy has them in an order of its graph.
+    """
     copied = clone_model(model)
+    place = {name: i for i, name in enumerate(model.named_vars)}
+    for variables in (copied.free_RVs, copied.observed_RVs, copied.deterministics, copied.potentials, copied.data_vars):
+        variables.sort(key=lambda v: place.get(v.name, len(place)))
     for v in (*copied.data_vars, *copied.dim_lengths.values()):
         if hasattr(v, "container"):
             v.container = copy.deepcopy(v.container)

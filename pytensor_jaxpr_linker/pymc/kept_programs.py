@@ -118,12 +118,11 @@ class KeptPrograms:
 
         def find() -> tuple[jax.stages.Compiled, Any]:
             began, place, seconds, name = perf_counter(), self.folder.place(key), dict[str, float](), str(key[0])
-            why = self.cause(name, key)
             if place is not None and (found := kept_executables.find_programs(place)) is not None:
                 seconds["load"] = perf_counter() - began
                 note_build("program", name, seconds, kept=True)
                 return found.programs[0], found.about
-            note_build("program", name, seconds, cause=why)
+            note_build("program", name, seconds)
             with parts_of_build():
                 program, about = make()
             seconds["build"] = perf_counter() - began

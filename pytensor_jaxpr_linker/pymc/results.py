@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -85,18 +86,28 @@ def varies(draws: xr.DataArray) -> bool:
     return bool(((x != x[:1, :1]).any((0, 1)) & np.isfinite(x).all((0, 1))).any())
 
 
+#: The levels that PyMC's log had before each of the quiet calls that run now, in any thread.
+BEFORE: list[int] = []
+ONE_AT_A_TIME = threading.Lock()
+
+
 @contextmanager
 def quiet_logger(quiet: bool) -> Iterator[None]:
-    """Keep PyMC's log from showing anything, if `quiet`."""
+    """Keep PyMC's log from showing anything, if `quiet`, until the last of the quiet calls ends."""
+    if not quiet:
+        yield
+        return
     logger = logging.getLogger("pymc")
-    before = logger.level
+    with ONE_AT_A_TIME:
+        BEFORE.append(logger.level)
+        logger.setLevel(logging.CRITICAL + 1)
     try:
-        if quiet:
-            logger.setLevel(logging.CRITICAL + 1)
         yield
     finally:
-        if quiet:
-            logger.setLevel(before)
+        with ONE_AT_A_TIME:
+            before = BEFORE.pop()
+            if not BEFORE:
+                logger.setLevel(before)
 
 
 def result_of(request: Request, constrained: Constrain, found: ChainDraws) -> xr.DataTree:

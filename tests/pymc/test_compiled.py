@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
@@ -266,6 +267,35 @@ def test_other_data(compilations):
         compiled.with_data(dat=Y)
     with pytest.raises(ValueError):  # PyMC's, about the shape
         compiled.with_data(data=np.ones((2, 2)))
+
+
+def test_a_copy_has_the_draws_of_the_model(nothing_kept):
+    """Whichever compiles: PyMC's copy has variables in another order."""
+    with pm.Model() as model:
+        slope, level = pm.Normal("slope"), pm.Normal("level")
+        pm.Deterministic("sum", slope + level)
+        pm.Normal("y", level + slope * np.arange(3.0), pm.HalfNormal("spread"), observed=pm.Data("out", np.ones(3)))
+    compiled = jaxpr_pymc.compile(model)
+    copy = compiled.with_data(out=np.ones(3))
+    for name in ("free_RVs", "unobserved_RVs", "value_vars", "basic_RVs"):
+        assert [v.name for v in getattr(copy.model, name)] == [v.name for v in getattr(model, name)]
+    of_copy, of_model = copy.sample(**SHORT).posterior, compiled.sample(**SHORT).posterior
+    for name in ("slope", "level", "spread", "sum"):
+        np.testing.assert_array_equal(of_copy[name], of_model[name])
+
+
+def test_fits_in_threads(compilations, nothing_kept):
+    """A thread that builds a graph, for which it changes PyTensor's settings, does not make others compile again."""
+    compiled = jaxpr_pymc.compile(make_model(np.ones(7)))
+    compiled.sample(**SHORT)
+    compilations.clear()
+    level = logging.getLogger("pymc").level
+    with ThreadPoolExecutor(4) as pool:
+        fits = pool.map(lambda i: compiled.with_data(data=np.full(7, i)).sample(**SHORT).posterior["mu"], range(12))
+        found = list(fits)
+    assert not compilations and logging.getLogger("pymc").level == level
+    again = compiled.with_data(data=np.full(7, 11)).sample(**SHORT)
+    np.testing.assert_array_equal(found[11], again.posterior["mu"])
 
 
 def test_other_data_with_names():

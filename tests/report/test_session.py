@@ -186,7 +186,7 @@ def test_a_model_with_other_data():
     first, second = sorted(lines_of_this_file(), key=lambda line: int(line.line.rpartition(":")[2]))
     assert first.causes == ["compiled again: the shape of 'data' is (7,), not (5,)", session.STATIC]
     assert second.causes == ["compiled again: the shape of 'data' is (8,), not (7,)", session.STATIC]
-    assert len(first.again) == 2  # the chains, and the program of the Deterministic
+    assert len(first.again) == 1  # the chains; what maps draws depends on their number, too
     assert first.whole[0].name == "b" and "1 sampler, 1 program (" in first.lines[0]
     advice = [text for text in pjl.session_report().advice if "is (7,), not (5,)" in text]
     assert len(advice) == 1 and session.STATIC in advice[0] and "mark_dynamic" not in advice[0]

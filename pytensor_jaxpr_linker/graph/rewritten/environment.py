@@ -32,7 +32,8 @@ SILENT = {"optimizer_verbose": False, "profile_optimizer": False, "check_stack_t
 #: A module that PyTensor imports with Numba, at any time, and that registers rewrites for its own Ops alone.
 LATE = "pytensor.typed_list.rewriting"
 #: Settings without plain values, or about C code, which this mode does not make: the first look at them takes 0.3 s.
-OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str"})
+#: The last is for messages, and changes in all threads while one of them builds a graph.
+OTHERS = frozenset({"mode", "compiledir", "base_compiledir", "blas__ldflags", "gcc_version_str", "traceback__limit"})
 
 
 def text_of_environment(fgraph: FunctionGraph, query: RewriteDatabaseQuery, in_folder: bool) -> str:
