@@ -88,7 +88,7 @@ def varies(draws: xr.DataArray) -> bool:
 
 #: The levels that PyMC's log had before each of the quiet calls that run now, in any thread.
 BEFORE: list[int] = []
-ONE_AT_A_TIME = threading.Lock()
+CHANGING_LEVELS = threading.Lock()
 
 
 @contextmanager
@@ -98,13 +98,13 @@ def quiet_logger(quiet: bool) -> Iterator[None]:
         yield
         return
     logger = logging.getLogger("pymc")
-    with ONE_AT_A_TIME:
+    with CHANGING_LEVELS:
         BEFORE.append(logger.level)
         logger.setLevel(logging.CRITICAL + 1)
     try:
         yield
     finally:
-        with ONE_AT_A_TIME:
+        with CHANGING_LEVELS:
             before = BEFORE.pop()
             if not BEFORE:
                 logger.setLevel(before)
