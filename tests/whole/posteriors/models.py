@@ -15,15 +15,17 @@ from pymc.distributions.transforms import ordered
 MODELS: dict[str, Callable[[Any], pm.Model]] = {}
 
 
-def model(define: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Add a function that defines the variables of a model to `MODELS`."""
+def model(define: Callable[[Any], None] | None = None, *, name: str | None = None) -> Callable[..., Any]:
+    """Add a function that defines the variables of a model to `MODELS`: by its own name, or by `name`."""
+    if define is None:
+        return lambda define: model(define, name=name)
 
     def make(data: Any) -> pm.Model:
         with pm.Model() as made:
             define(data)
         return made
 
-    MODELS[define.__name__] = make
+    MODELS[name or define.__name__] = make
     return define
 
 
