@@ -23,6 +23,7 @@ OTHERS = {
     "special_functions": "errors of special functions, docs/special-functions.md",
     "scale": "observations on many devices: error, memory, collectives",
     "gpu": "models on a GPU",
+    "posteriordb": "posteriors of a fetched posteriordb beside Stan's, docs/posteriordb.md",
     "report": "RESULTS.md again, from the stored figures",
     "charts": "results.png and the README's picture again",
 }
