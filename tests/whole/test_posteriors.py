@@ -8,7 +8,7 @@ from pathlib import Path
 import arviz as az
 import numpy as np
 import pytest
-from posteriors.models import MODELS
+from posteriors import MODELS
 
 from pytensor_jaxpr_linker.pymc import sample
 
@@ -22,7 +22,7 @@ HEAVY_TAIL = "one_comp_mm_elim_abs"
 FAR_MODES = "lotka_volterra"
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", REFERENCE)
 def test_draws_agree_with_those_of_posteriordb(name, caplog):
     caplog.set_level("INFO", "pymc")  # other modules of tests set it higher
     reference = REFERENCE[name]

@@ -9,7 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.distributions.transforms import ordered
+from pymc.distributions.transforms import Chain, log, ordered
 
 #: By the names of Stan's models.
 MODELS: dict[str, Callable[[Any], pm.Model]] = {}
@@ -102,7 +102,7 @@ def gp_pois_regr(data):
 def hmm_example(data):
     """A hidden Markov model of two states, by the forward algorithm."""
     theta1, theta2 = pm.Dirichlet("theta1", [1, 1]), pm.Dirichlet("theta2", [1, 1])
-    mu = pm.Normal("mu", [3, 10], 1, transform=ordered, initval=[3, 10])
+    mu = pm.Normal("mu", [3, 10], 1, transform=Chain([log, ordered]), initval=[3, 10])  # positive and ordered
     emitted = pm.logp(pm.Normal.dist(mu, 1), data["y"][:, None])
     transitions = pt.log(pt.stack([theta1, theta2]))
 
