@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> dict:
     if not args.write:
         stored["setting"] = describe_machine(PACKAGES) | {"points": args.points}
         names = [name for name in posteriors(folder) if wanted(folder, name, args)]
-        kept = None if args.models and not args.add else data
+        kept = data if args.add or not args.models else None
         for what in [*["check"] * args.check, *["draws"] * bool(args.sides)]:
             done = {name: 1 for name, row in stored["posteriors"].items() if what in row}
             for name in models_left(names, done, args.minutes):

@@ -34,7 +34,9 @@ def text(name: str, setting: dict | None = None, **values: str) -> str:
 def paragraphs(written: str) -> str:
     """Break the lines of paragraphs at 120 columns. Headings, lists, tables and pictures stay as they are."""
     blocks = written.split("\n\n")
-    return "\n\n".join(block if block.lstrip().startswith(("#", "-", "|", "!")) else fill(block) for block in blocks)
+    return "\n\n".join(
+        block if block.lstrip().startswith(("#", "-", "|", "!", "```")) else fill(block) for block in blocks
+    )
 
 
 fill = partial(textwrap.fill, width=120, break_long_words=False, break_on_hyphens=False)
@@ -118,8 +120,9 @@ def count_ahead(ratios: dict[str, float]) -> str:
 
 
 def table(header: list[str], rows: list[list[str]], texts: int) -> str:
-    """Write a Markdown table whose first `texts` columns are text and the others numbers."""
-    lines = [header, ["---" if i < texts else "---:" for i in range(len(header))], *rows]
+    """Write a Markdown table whose first `texts` columns are text and the others numbers, but for a last one of remarks."""
+    numbers = range(texts, len(header) - (header[-1] == "remark"))
+    lines = [header, ["---:" if i in numbers else "---" for i in range(len(header))], *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
