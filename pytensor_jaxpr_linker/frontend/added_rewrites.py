@@ -2,7 +2,9 @@
 
 **Early folding.** Two of five changes that PyTensor's `canonicalize` makes in the graph of a PyMC model fold one
 number, such as `log(sqrt(2 * pi))` or the condition ``5 > 0``, one node at a time, and every feature of the graph hears
-of each. Here whole expressions are folded at once, before any feature is attached, in a third of the time.
+of each. Here whole expressions are folded at once, before any feature is attached, in a third of the time. A result
+that its dtype rounds or wraps around, such as ``3 * 10**2`` of int8 constants, is left to PyTensor: it combines factors
+of a product before it folds, so that ``x / (3 * 10**2)`` is ``x / 300``, where early folding would give ``x / 44``.
 
 **Fixed maxima.** PyTensor computes ``logsumexp(x)`` as ``log(sum(exp(x - m))) + m`` with the maximum `m`, on which the
 result does not depend. Its pullback follows `m` all the same: it compares each element with `m`, and selects a
@@ -26,7 +28,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FrozenFunctionGraph, FunctionGraph, Output
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.graph.rewriting.basic import GraphRewriter, NodeRewriter, copy_stack_trace, dfs_rewriter, node_rewriter
-from pytensor.scalar.basic import Maximum, ScalarType, Sub, Switch
+from pytensor.scalar.basic import Maximum, ScalarOp, ScalarType, Sub, Switch
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, exp
@@ -70,7 +72,9 @@ def known_numbers(fgraph: FunctionGraph) -> dict[Variable, Any]:
         if is_constant and gives_numbers(node):
             operands = [v.data if isinstance(v, Constant) else known[v] for v in node.inputs]
             try:
-                known.update(zip(node.outputs, perform(node, operands), strict=True))
+                results = perform(node, operands)
+                if is_exact(node, operands, results):
+                    known.update(zip(node.outputs, results, strict=True))
             except Exception:
                 continue  # an error is PyTensor's to report, when it folds the node or the function is called
     return known
@@ -80,6 +84,15 @@ def gives_numbers(node: Apply) -> bool:
     """Return whether each result of a node is one number, and its Op leaves the decision to fold it to PyTensor."""
     decides = type(node.op).do_constant_folding is not Op.do_constant_folding or isinstance(node.op, HasInnerGraph)
     return not decides and all(is_number(v.type) for v in node.outputs)
+
+
+def is_exact(node: Apply, operands: list[Any], results: list[Any]) -> bool:
+    """Return whether results are in double precision, or what double precision gives."""
+    if not isinstance(node.op, Elemwise | ScalarOp) or all(v.type.dtype in ("float64", "complex128") for v in node.outputs):
+        return True
+    op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
+    exact = op.impl(*(np.float64(np.asarray(x).item()) for x in operands))
+    return bool(np.array_equal(np.ravel(results[0]), np.ravel(exact), equal_nan=True))
 
 
 def is_number(of_type: Any) -> bool:

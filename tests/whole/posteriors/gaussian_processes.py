@@ -73,7 +73,7 @@ def kronecker_gp(data):
     """A process on a grid whose covariance is a Kronecker product, here by the Cholesky factor of the whole covariance."""
     time, y = data["x1"], data["y"]
     variance, width = pm.LogNormal("var1", 0, 1), pm.HalfCauchy("bw1", 2.5)
-    noise = pm.LogNormal("sigma1", 0, 1, transform=Interval(1e-5, None))
+    noise = pm.LogNormal("sigma1", 0, 1, default_transform=Interval(1e-5, None))
     factor = pm.LKJCorr("L", n=y.shape[0], eta=2)
     along = variance * pt.exp(-width * (time[:, None] - time) ** 2) + 1e-5 * np.eye(len(time))
     covariance = pt.linalg.kron(factor @ factor.T, along) + noise * np.eye(y.size)

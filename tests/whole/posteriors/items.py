@@ -1,196 +1,235 @@
-"""Answers to tests, grades of bones, words of documents, digits, and two differential equations, of posteriordb."""
+"""PyMC models of posteriors of answers to items, of words in documents, and of a few others."""
 
 from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
+from scipy.integrate import DOP853
 
-from posteriors.models import model, runge_kutta
-
-
-def standardized(w: np.ndarray) -> np.ndarray:
-    """Return covariates, the first of which is an intercept, centered and divided by two standard deviations."""
-    scaled = (w - w.mean(axis=0)) / (2 * w.std(axis=0, ddof=1) + (np.ptp(w, axis=0) == 0))
-    scaled[:, 0] = w[:, 0]
-    return scaled
+from posteriors.models import model
 
 
-def sum_to_zero(name: str, size: int):
-    """Return numbers of which the last is minus the sum of the others, each with a normal prior of deviation 3."""
-    free = pm.Flat(f"{name}_free", shape=size - 1)
-    full = pm.Deterministic(name, pt.concatenate([free, -free.sum(keepdims=True)]))
-    pm.Potential(f"{name}_prior", pm.logp(pm.Normal.dist(0, 3), full).sum())
-    return full
+def sum_to_zero(name, size):
+    """Return elements of sum 0 that are normal(0, 3) each; all but the last are the parameter of that name."""
+    free = pm.Normal(name, 0, 3, shape=size - 1)
+    last = -free.sum()
+    pm.Potential(f"{name}_last", pm.logp(pm.Normal.dist(0, 3), last))
+    return pt.concatenate([free, last[None]])
 
 
-def persons(data):
-    """Return discrimination by item, and ability by person, which a regression on covariates explains."""
-    alpha = pm.LogNormal("alpha", 1, 1, shape=int(data["I"]))
-    slopes = pm.StudentT("lambda_adj", nu=3, mu=0, sigma=1, shape=int(data["K"]))
-    theta = pm.Normal("theta", standardized(data["W"]) @ slopes, 1, shape=int(data["J"]))
-    return alpha[data["ii"] - 1] * theta[data["jj"] - 1]
+def abilities(data):
+    """Return the abilities of persons, a regression on their covariates.
+
+    All columns but the first are centered and divided by two standard deviations. Stan's program means to divide columns
+    of two values by their range, but its count of such values never gets there.
+    """
+    w = data["W"].astype("float64")
+    w[:, 1:] = (w[:, 1:] - w[:, 1:].mean(axis=0)) / (2 * w[:, 1:].std(axis=0, ddof=1))
+    lambda_adj = pm.StudentT("lambda_adj", nu=3, mu=0, sigma=1, shape=int(data["K"]))
+    return pm.Normal("theta", w @ lambda_adj, 1)
 
 
 @model(name="2pl_latent_reg_irt")
-def two_parameters(data):
-    """The two-parameter logistic model with a latent regression."""
-    strength = persons(data)
-    pm.Bernoulli("y", logit_p=strength - sum_to_zero("beta", int(data["I"]))[data["ii"] - 1], observed=data["y"])
-
-
-def ordered_answers(data, strength, steps, allowed: np.ndarray) -> None:
-    """Add answers in ordered categories: adjacent ones differ by ability minus a step."""
-    logits = pt.concatenate([pt.zeros((len(data["y"]), 1)), pt.cumsum(strength[:, None] - steps, axis=1)], axis=1)
-    logits = pt.where(allowed, logits, -np.inf)
-    chosen = logits[np.arange(len(data["y"])), data["y"]]
-    pm.Potential("y", pt.sum(chosen - pm.math.logsumexp(logits, axis=1, keepdims=False)))
+def two_parameters_latent_regression(data):
+    """Answers by discrimination and difficulty of items, with a regression of abilities."""
+    items = int(data["I"])
+    ii, jj = data["ii"] - 1, data["jj"] - 1
+    alpha = pm.LogNormal("alpha", 1, 1, shape=items)
+    beta = sum_to_zero("beta_free", items)
+    theta = abilities(data)
+    pm.Bernoulli("y", logit_p=alpha[ii] * theta[jj] - beta[ii], observed=data["y"])
 
 
 @model
 def gpcm_latent_reg_irt(data):
-    """The generalized partial credit model with a latent regression."""
-    item, y = data["ii"] - 1, data["y"]
-    most = np.array([y[item == i].max() for i in range(int(data["I"]))])
-    first, step = np.cumsum(most) - most, np.arange(most.max())
-    strength, beta = persons(data), sum_to_zero("beta", int(most.sum()))
-    places = np.minimum(first[:, None] + step, most.sum() - 1)[item]
-    allowed = np.arange(most.max() + 1) <= most[item][:, None]
-    ordered_answers(data, strength, beta[places], allowed)
+    """Partial credit: each item has its own number of steps, and each step its difficulty."""
+    items, y = int(data["I"]), data["y"]
+    ii, jj = data["ii"] - 1, data["jj"] - 1
+    steps = np.zeros(items, int)
+    np.maximum.at(steps, ii, y)
+    alpha = pm.LogNormal("alpha", 1, 1, shape=items)
+    beta = sum_to_zero("beta_free", int(steps.sum()))
+    theta = abilities(data)
+
+    categories = np.arange(steps.max() + 1)
+    possible = categories <= steps[:, None]
+    total = pt.concatenate([pt.zeros(1), pt.cumsum(beta)])
+    first = np.cumsum(steps) - steps
+    last = np.where(possible, first[:, None] + categories, 0)
+    difficulty = total[last] - total[first][:, None]
+    credit = categories * (theta[jj] * alpha[ii])[:, None] - difficulty[ii]
+    credit = pt.where(possible[ii], credit, -np.inf)
+    chosen = credit[np.arange(len(y)), y] - pm.math.logsumexp(credit, axis=1, keepdims=False)
+    pm.Potential("y", chosen.sum())
 
 
 @model
 def grsm_latent_reg_irt(data):
-    """The generalized rating scale model with a latent regression."""
-    strength, item = persons(data), data["ii"] - 1
-    beta, kappa = sum_to_zero("beta", int(data["I"])), sum_to_zero("kappa", int(data["y"].max()))
-    ordered_answers(data, strength, beta[item][:, None] + kappa, np.array(True))
+    """A rating scale: all items share the steps, and each has its difficulty."""
+    items, y = int(data["I"]), data["y"]
+    ii, jj = data["ii"] - 1, data["jj"] - 1
+    alpha = pm.LogNormal("alpha", 1, 1, shape=items)
+    beta, kappa = sum_to_zero("beta_free", items), sum_to_zero("kappa_free", int(y.max()))
+    theta = abilities(data)
+    categories = np.arange(y.max() + 1)
+    steps = pt.concatenate([pt.zeros(1), pt.cumsum(kappa)])
+    credit = categories * (theta[jj] * alpha[ii] - beta[ii])[:, None] - steps
+    pm.Categorical("y", logit_p=credit, observed=y)
 
 
 @model
 def hier_2pl(data):
-    """The two-parameter logistic model with correlated parameters of items."""
+    """Answers by discrimination and difficulty of items, which are correlated."""
     items = int(data["I"])
-    theta, xi = pm.Normal("theta", shape=int(data["J"])), [pm.Flat(f"xi{i}", shape=items) for i in (1, 2)]
-    mu, tau = pm.Normal("mu", 0, [1, 5]), pm.Exponential("tau", 0.1, shape=2)
-    factor = tau[:, None] * pm.LKJCorr("L_Omega", n=2, eta=4)
-    pm.Potential("xi", pm.logp(pm.MvNormal.dist(mu, chol=factor), pt.stack(xi, axis=1)).sum())
-    alpha, item = pt.exp(xi[0]), data["ii"] - 1
-    pm.Bernoulli("y", logit_p=alpha[item] * (theta[data["jj"] - 1] - xi[1][item]), observed=data["y"])
+    ii, jj = data["ii"] - 1, data["jj"] - 1
+    theta = pm.Normal("theta", shape=int(data["J"]))
+    mu = pm.Normal("mu", 0, [1, 5])
+    _, correlation, deviations = pm.LKJCholeskyCov(
+        "L_Sigma", n=2, eta=4, sd_dist=pm.Exponential.dist(0.1), compute_corr=True
+    )
+    tau = pm.Deterministic("tau", deviations)
+    rho = correlation[1, 0]
+    rest = pt.sqrt(1 - rho**2)
+    pm.Deterministic("L_Omega", pt.stacklists([[pt.ones(()), pt.zeros(())], [rho, rest]]))
+    xi1 = pm.Normal("xi1", mu[0], tau[0], shape=items)
+    xi2 = pm.Normal("xi2", mu[1] + rho * tau[1] * (xi1 - mu[0]) / tau[0], tau[1] * rest, shape=items)
+    pm.Bernoulli("y", logit_p=pt.exp(xi1)[ii] * (theta[jj] - xi2[ii]), observed=data["y"])
 
 
 @model
 def irt_2pl(data):
-    """The two-parameter logistic model with hierarchical priors."""
-    items = int(data["I"])
-    theta = pm.Normal("theta", 0, pm.HalfCauchy("sigma_theta", 2), shape=int(data["J"]))
-    a = pm.LogNormal("a", 0, pm.HalfCauchy("sigma_a", 2), shape=items)
+    """Answers by discrimination and difficulty of items, each with a scale of its own.
+
+    Stan's Bernoulli leaves out terms below exp(-20), which PyMC keeps: their gradients differ by 1e-10 where logits are
+    large, as at PyMC's own initial point.
+    """
+    items, persons = data["y"].shape
+    theta = pm.Normal("theta", 0, pm.HalfCauchy("sigma_theta", 2), shape=persons)
+    a = pm.LogNormal("a", 0, pm.HalfCauchy("sigma_a", 2), shape=items, initval=np.ones(items))
     b = pm.Normal("b", pm.Normal("mu_b", 0, 5), pm.HalfCauchy("sigma_b", 2), shape=items)
     pm.Bernoulli("y", logit_p=a[:, None] * (theta - b[:, None]), observed=data["y"])
 
 
 @model
 def lsat_model(data):
-    """The Rasch model of answers to five questions."""
-    alpha = pm.Normal("alpha", 0, 100, shape=int(data["T"]))
-    theta, beta = pm.Normal("theta", shape=int(data["N"])), pm.HalfNormal("beta", 100)
+    """Answers to five questions of a test, stored as patterns with cumulative counts; starts as does `irt_2pl`."""
     answers = np.repeat(data["response"], np.diff(data["culm"], prepend=0), axis=0)
+    alpha = pm.Normal("alpha", 0, 100, shape=int(data["T"]))
+    theta = pm.Normal("theta", shape=int(data["N"]))
+    beta = pm.HalfNormal("beta", 100, initval=1)
     pm.Bernoulli("r", logit_p=beta * theta[:, None] - alpha, observed=answers)
 
 
 @model
 def bones_model(data):
-    """Ages of skeletons from grades of their bones, some of them missing."""
+    """Skeletal age by grades of bones, each between two known cut points.
+
+    A difference of logistic functions of theta is their product (one of them reflected) times a constant, which is left
+    out.
+    """
     theta = pm.Normal("theta", 0, 36, shape=int(data["nChild"]))
-    child, bone = np.nonzero(data["grade"] != -1)
-    grade, categories = data["grade"][child, bone], data["ncat"][bone]
-    above = [
-        pm.math.sigmoid(data["delta"][bone] * (theta[child] - data["gamma"][bone, np.clip(step - 1, 0, 3)]))
-        for step in (grade - 1, grade)
-    ]
-    lower, upper = pt.where(grade == 1, 1, above[0]), pt.where(grade == categories, 0, above[1])
-    pm.Potential("grade", pt.log(lower - upper).sum())
+    grade, count = data["grade"], len(data["ncat"])
+    cuts = np.full((count, 6), np.inf)
+    cuts[:, 0] = -np.inf
+    cuts[:, 1:5] = np.where(np.arange(1, 5) < data["ncat"][:, None], data["gamma"], np.inf)
+    child, indicator = np.nonzero(grade != -1)
+    grade, delta = grade[child, indicator], data["delta"][indicator]
+    above = delta * (theta[child] - cuts[indicator, grade - 1])
+    below = delta * (cuts[indicator, grade] - theta[child])
+    pm.Potential("grade", -(pt.softplus(-above) + pt.softplus(-below)).sum())
 
 
-def topics(data, alpha: np.ndarray, beta: np.ndarray) -> None:
-    """Add words of documents, each of a topic that is summed out."""
-    theta = pm.Dirichlet("theta", np.broadcast_to(alpha, (int(data["M"]), len(alpha))))
-    phi = pm.Dirichlet("phi", np.broadcast_to(beta, (len(alpha), int(data["V"]))))
-    each = pt.log(theta)[data["doc"] - 1] + pt.log(phi).T[data["w"] - 1]
-    pm.Potential("w", pm.math.logsumexp(each, axis=1).sum())
+def topics(data, alpha, beta):
+    """Add topics of documents: words of each topic, topics of each document, and the topic of each word summed out."""
+    theta = pm.Dirichlet("theta", alpha, shape=(int(data["M"]), len(alpha)))
+    phi = pm.Dirichlet("phi", beta, shape=(len(alpha), int(data["V"])))
+    pairs = np.stack([data["doc"], data["w"]]) - 1
+    (doc, w), counts = np.unique(pairs, axis=1, return_counts=True)
+    pm.Potential("w", (counts * pt.log((theta @ phi)[doc, w])).sum())
 
 
-@model
-def ldaK2(data):
-    """Two topics of words, with uniform priors."""
+@model(name="ldaK2")
+def two_topics(data):
+    """Two topics of documents."""
     topics(data, np.ones(2), np.ones(int(data["V"])))
 
 
-@model
-def ldaK5(data):
-    """Five topics of words."""
+@model(name="ldaK5")
+def five_topics(data):
+    """Five topics of documents, with priors in the data."""
     topics(data, data["alpha"], data["beta"])
 
 
-def digits(data, hidden: int) -> None:
-    """Add classes of pictures by a neural network of one hidden layer."""
-    x, classes = data["x"], int(data["K"])
-    scales = []
-    for name, size in (("sigma2_alpha", x.shape[1]), ("sigma2_beta", hidden)):
-        scales.append(pt.sqrt(pm.InverseGamma(name, 0.25, 0.25 * (0.05 / size**2) ** 2)))
-    alpha = pm.Normal("alpha", 0, scales[0], shape=(x.shape[1], hidden))
-    beta = pm.Normal("beta", 0, scales[1], shape=(hidden, classes - 1))
+@model(name="nn_rbm1bJ10")
+def network(data):
+    """A network of one hidden layer of 10 units that tells digits; the scores of the first one are 1."""
+    x, hidden, classes = data["x"], 10, int(data["K"])
+    inputs = x.shape[1]
+    # nu / 2, nu * s0^2 / 2 of the scales' priors, where nu = 0.5 and s0 = 0.05 / (units below)^2
+    sigma2_alpha = pm.InverseGamma("sigma2_alpha", 0.25, 0.25 * (0.05 / inputs**2) ** 2)
+    sigma2_beta = pm.InverseGamma("sigma2_beta", 0.25, 0.25 * (0.05 / hidden**2) ** 2)
+    alpha = pm.Normal("alpha", 0, pt.sqrt(sigma2_alpha), shape=(inputs, hidden))
+    beta = pm.Normal("beta", 0, pt.sqrt(sigma2_beta), shape=(hidden, classes - 1))
     alpha1, beta1 = pm.Normal("alpha1", shape=hidden), pm.Normal("beta1", shape=classes - 1)
-    layer = pt.tanh(alpha1 + x @ alpha)
-    logits = pt.concatenate([pt.ones((len(x), 1)), beta1 + layer @ beta], axis=1)
-    pm.Categorical("y", logit_p=logits, observed=data["y"] - 1)
+    scores = pt.tanh(alpha1 + x @ alpha) @ beta + beta1
+    pm.Categorical("y", logit_p=pt.concatenate([np.ones((len(x), 1)), scores], axis=1), observed=data["y"] - 1)
 
 
-@model
-def nn_rbm1bJ10(data):
-    """Digits by a network of ten hidden units."""
-    digits(data, 10)
+def integrate(derivative, start, parameters, step, count):
+    """Return the solution after each of `count` equal steps of Dormand and Prince's method of order 8."""
 
+    def advance(z, *parameters):
+        slopes = []
+        for row in DOP853.A:
+            inner = sum((float(a) * slope for a, slope in zip(row, slopes, strict=False) if a), pt.zeros_like(z))
+            slopes.append(derivative(z + step * inner, *parameters))
+        return z + step * sum(float(b) * slope for b, slope in zip(DOP853.B, slopes, strict=True) if b)
 
-@model
-def nn_rbm1bJ100(data):
-    """Digits by a network of a hundred hidden units."""
-    digits(data, 100)
-
-
-#: Steps of the Runge-Kutta method between two days.
-STEPS = 16
+    return pytensor.scan(advance, [], start, parameters, n_steps=count, return_updates=False)
 
 
 @model
 def sir(data):
-    """An epidemic of cholera: an ordinary differential equation, by Runge-Kutta steps of a sixteenth of a day."""
-    beta, gamma = pm.HalfCauchy("beta", 2.5), pm.HalfCauchy("gamma", 1)
-    xi, delta = pm.HalfCauchy("xi", 25), pm.HalfCauchy("delta", 1)
+    """An epidemic spread by bacteria in water: a differential equation, by steps of half a day of order 8.
 
-    def derivative(time, y, beta, gamma, xi, delta):
-        infected = beta * y[3] / (y[3] + 1e6) * y[0]
-        healed = gamma * y[1]
-        return pt.stack([-infected, infected - healed, healed, xi * y[1] - delta * y[3]])
+    Stan's program asks its solver for errors of 1e-6 only; with errors of 1e-12 both gradients agree to 1e-9.
+    """
+    beta = pm.HalfCauchy("beta", 2.5, initval=1)
+    gamma = pm.HalfCauchy("gamma", 1, initval=0.2)
+    xi = pm.HalfCauchy("xi", 25, initval=10)
+    delta = pm.HalfCauchy("delta", 1, initval=0.35)
 
-    days = len(data["t"])
-    np.testing.assert_array_equal(data["t"], np.arange(1, days + 1))
-    states = runge_kutta(derivative, data["y0"], [beta, gamma, xi, delta], 1 / STEPS, days * STEPS)[STEPS - 1 :: STEPS]
-    susceptible = pt.concatenate([data["y0"][:1], states[:, 0]])
+    def derivative(y, beta, gamma, xi, delta):
+        infected = beta * y[3] / (y[3] + 1_000_000) * y[0]
+        recovered = gamma * y[1]
+        return pt.stack([-infected, infected - recovered, recovered, xi * y[1] - delta * y[3]])
+
+    step = 0.5
+    index = np.rint(data["t"] / step).astype(int) - 1
+    start = pt.constant(data["y0"].astype("float64"))
+    y = integrate(derivative, start, [beta, gamma, xi, delta], step, int(index[-1]) + 1)[index]
+    susceptible = pt.concatenate([start[:1], y[:, 0]])
     pm.Poisson("stoi_hat", susceptible[:-1] - susceptible[1:], observed=data["stoi_hat"])
-    pm.LogNormal("B_hat", pt.log(states[:, 3]), 0.15, observed=data["B_hat"])
+    pm.LogNormal("B_hat", pt.log(y[:, 3]), 0.15, observed=data["B_hat"])
 
 
 @model
 def soil_incubation(data):
-    """Carbon in two pools of soil: a linear differential equation, by its closed form."""
+    """Carbon of soil in two pools that feed each other: a linear differential equation, by its exact solution.
+
+    Stan's program asks its solver for errors of 1e-6 only; with errors of 1e-12 both gradients agree to 1e-11.
+    """
     k1, k2, alpha21, alpha12 = (pm.HalfNormal(name, 1) for name in ("k1", "k2", "alpha21", "alpha12"))
     gamma, sigma = pm.Beta("gamma", 10, 1), pm.HalfCauchy("sigma", 1)
-    total, time = data["totalC_t0"], data["ts"] - data["t0"]
-    mean, root = -(k1 + k2) / 2, pt.sqrt((k1 - k2) ** 2 / 4 + alpha12 * alpha21 * k1 * k2)
-    slow, fast = pt.exp((mean + root) * time), pt.exp((mean - root) * time)
-    even, odd = (slow + fast) / 2, (slow - fast) / (2 * root)
-    start = gamma * total, (1 - gamma) * total
-    change = -k1 * start[0] + alpha12 * k2 * start[1] + alpha21 * k1 * start[0] - k2 * start[1]
-    left = even * total + odd * (change - mean * total)
-    pm.Normal("eCO2mean", total - left, sigma, observed=data["eCO2mean"])
+    total, time = float(data["totalC_t0"]), data["ts"] - data["t0"]
+
+    # The eigenvalues are middle + half and middle - half, and they are real.
+    middle = -(k1 + k2) / 2
+    half = pt.sqrt((k1 - k2) ** 2 / 4 + alpha12 * alpha21 * k1 * k2)
+    slow, fast = pt.exp((middle + half) * time), pt.exp((middle - half) * time)
+    pools = total * gamma, total * (1 - gamma)
+    slope = k1 * (alpha21 - 1) * pools[0] + k2 * (alpha12 - 1) * pools[1]
+    carbon = (slow + fast) / 2 * total + (slow - fast) / (2 * half) * (slope - middle * total)
+    pm.Normal("eCO2mean", total - carbon, sigma, observed=data["eCO2mean"])
