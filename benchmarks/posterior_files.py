@@ -124,7 +124,6 @@ class Coordinates:
         }
         u, offset, pieces = self.unconstrain(stan, x), 0, []
         found, at = self.constrained(x), split(jnp.asarray(x))
-        self.plain = True
         for name in self.names:
             candidates = {"own": at[own[name]]} if name in own else {}
             candidates |= {kind: of(found[name]) for kind, of in COORDINATES.items()}
@@ -132,7 +131,6 @@ class Coordinates:
                 order = None if candidate is None else same_numbers(np.ravel(candidate), u[offset:])
                 if order is not None:
                     pieces.append((name, kind, order))
-                    self.plain &= kind == "own"
                     offset += len(order)
                     break
             else:
@@ -146,6 +144,10 @@ class Coordinates:
             return jnp.concatenate([jnp.ravel(part)[order] for part, (_, _, order) in zip(parts, pieces, strict=True)])
 
         self.convert = jax.jit(convert)
+        steps = np.random.default_rng(0).uniform(-0.1, 0.1, (2, len(x)))
+        curved = convert(x + steps.sum(axis=0)) - convert(x + steps[0]) - convert(x + steps[1]) + convert(x)
+        #: Whether the map is affine, as between two systems of coordinates of simplexes: its volume is a constant then.
+        self.is_affine = bool(jnp.abs(curved).max() < 1e-10)
         self.volume = jax.jit(jax.value_and_grad(lambda x: jnp.linalg.slogdet(jax.jacrev(convert)(x))[1]))
         self.pull_back = jax.jit(lambda x, g: jax.vjp(convert, x)[1](g)[0])
 
@@ -158,7 +160,7 @@ class Coordinates:
         """Return Stan's log density and its gradient as functions of PyMC's coordinates."""
         value, gradient = stan.log_prob_grad(np.asarray(self.convert(x)))
         gradient = np.asarray(self.pull_back(x, gradient))
-        if self.plain:
+        if self.is_affine:
             return value, gradient
         volume, slope = self.volume(x)
         return value + float(volume), gradient + np.asarray(slope)

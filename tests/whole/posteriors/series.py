@@ -109,8 +109,8 @@ def epidemic(data):
         today = (population - total) / population * rate * (serial @ infections)
         return pt.set_subtensor(infections[i], today), total
 
-    later = [np.arange(known, days), rate[known:], delays(data["SI"])[known:]]
-    history = pytensor.scan(day, later, [begun, (known - 1) * y], [data["pop"]], return_updates=False)[0]
+    later = [pt.arange(known, days), rate[known:], pt.constant(delays(data["SI"])[known:])]
+    history = pytensor.scan(day, later, [begun, (known - 1) * y], [pt.constant(data["pop"])], return_updates=False)[0]
     infections = history[-1]
     weights = np.stack([delays(data["f"][:, m]) for m in range(countries)])
     deaths = noise * pt.matvec(weights, infections.T).T
