@@ -78,9 +78,9 @@ def simplex_coordinates(x: jax.Array) -> jax.Array:
 
 def correlation_coordinates(x: jax.Array) -> jax.Array:
     """Stan's unconstrained coordinates of the Cholesky factor of a correlation matrix: atanh of partial correlations."""
-    left = [jnp.sqrt(1 - jnp.sum(x[i, :j] ** 2)) for i in range(1, x.shape[0]) for j in range(i)]
-    elements = [x[i, j] for i in range(1, x.shape[0]) for j in range(i)]
-    return jnp.arctanh(jnp.stack(elements) / jnp.stack(left))
+    taken = jnp.cumsum(x**2, axis=1) - x**2
+    places = np.tril_indices(x.shape[0], -1)
+    return jnp.arctanh(x[places] / jnp.sqrt(1 - taken[places]))
 
 
 def ordered_coordinates(x: jax.Array) -> jax.Array:
