@@ -11,9 +11,12 @@ from posteriors.models import model, squared_exponential
 
 
 def acceleration(data, smooth) -> None:
-    """Add accelerations whose mean and logarithmic deviation are an intercept and `smooth` of a suffix."""
-    mean = pm.StudentT("Intercept", nu=3, mu=-13, sigma=36) + smooth("")
-    scale = pm.StudentT("Intercept_sigma", nu=3, mu=0, sigma=10) + smooth("_sigma")
+    """Add accelerations whose mean and logarithmic deviation are an intercept and `smooth` of a suffix.
+
+    Scales are floats: of integers, PyMC computes the precision in single precision.
+    """
+    mean = pm.StudentT("Intercept", nu=3, mu=-13, sigma=36.0) + smooth("")
+    scale = pm.StudentT("Intercept_sigma", nu=3, mu=0, sigma=10.0) + smooth("_sigma")
     pm.Normal("Y", mean, pt.exp(scale), observed=data["Y"])
 
 
@@ -23,7 +26,7 @@ def accel_gp(data):
 
     def smooth(suffix):
         functions, frequencies = data[f"Xgp{suffix}_1"], data[f"slambda{suffix}_1"]
-        scale = pm.HalfStudentT(f"sdgp{suffix}_1", nu=3, sigma=36)
+        scale = pm.HalfStudentT(f"sdgp{suffix}_1", nu=3, sigma=36.0)
         length = pm.InverseGamma(f"lscale{suffix}_1", 1.124909, 0.0177)
         power = scale * pt.sqrt(np.sqrt(2 * np.pi) * length) * pt.exp(-0.25 * length**2 * (frequencies**2).sum(axis=1))
         return functions @ (power * pm.Normal(f"zgp{suffix}_1", shape=functions.shape[1]))
@@ -37,7 +40,7 @@ def accel_splines(data):
 
     def smooth(suffix):
         line, bends = data[f"Xs{suffix}"], data[f"Zs{suffix}_1_1"]
-        scale = pm.HalfStudentT(f"sds{suffix}_1_1", nu=3, sigma=36)
+        scale = pm.HalfStudentT(f"sds{suffix}_1_1", nu=3, sigma=36.0)
         z = pm.Normal(f"zs{suffix}_1_1", shape=bends.shape[1])
         return line @ pm.Flat(f"bs{suffix}", shape=line.shape[1]) + bends @ (scale * z)
 
