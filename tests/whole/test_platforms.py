@@ -45,7 +45,7 @@ if os.environ["GONE"]:
 PROGRAM = """
 from pytensor_jaxpr_linker.command_line.doctor import PARTS, looked_at
 from pytensor_jaxpr_linker.frontend.targets import compiled_runner
-from pytensor_jaxpr_linker.graph.rewritten.store import STORE
+from pytensor_jaxpr_linker.graph.rewritten.store import STORE, WRITING
 x = pt.dvector("x")
 f = pytensor.function([x], pt.exp(x) * 2, mode="JAXPR")
 assert f(np.zeros(2)).tolist() == [2.0, 2.0]
@@ -60,6 +60,16 @@ for title in ("Machine", "Folders", "Devices of JAX"):
     section = looked_at(title, PARTS[title])
     assert not section.problems, section.problems
     print(*section.lines, sep="\\n")
+if os.environ["REPLACE"] == "refused":  # as on Windows while another process has the file open
+    def refused(*args, **kwargs):
+        raise PermissionError(13, "The process cannot access the file")
+    os.replace = refused
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        g = pytensor.function([x], pt.exp(x) * 5, mode="JAXPR")
+        assert g(np.zeros(2)).tolist() == [5.0, 5.0]
+    print("warned:", *{w.category.__name__ for w in caught})
+    assert not [name for name in os.listdir(STORE.folder) if name.startswith(WRITING)]
 print("kept:", kept)
 """
 
@@ -103,6 +113,7 @@ def run(command, tmp_path, lacking="nothing", **env):
         "PYTENSOR_JAXPR_CACHE": str(folder / "cache"),
         "PYTHONPATH": str(ROOT),
         "PYTHONUTF8": "1",
+        "REPLACE": "refused" if lacking == "windows" else "",
     }
     given |= env
     done = subprocess.run(
@@ -121,7 +132,7 @@ def run(command, tmp_path, lacking="nothing", **env):
 @pytest.mark.parametrize(
     ("lacking", "expected"),
     [
-        ("windows", ["nothing forks here", "the machine has", "are not read", "are unknown"]),
+        ("windows", ["nothing forks here", "the machine has", "are not read", "are unknown", "warned: CacheWarning"]),
         ("macos", ["forks are noticed", "the machine has", "are checked", "are unknown"]),
     ],
 )
