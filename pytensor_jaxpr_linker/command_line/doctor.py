@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import platform
 import shutil
@@ -28,6 +29,7 @@ from pytensor_jaxpr_linker.graph.rewritten.store import STORE
 from pytensor_jaxpr_linker.report.explain import explain
 from pytensor_jaxpr_linker.report.measure import seconds_of
 from pytensor_jaxpr_linker.report.text import duration
+from pytensor_jaxpr_linker.run import kept_executables
 
 #: The number of draws of each chain of the trial, after as many for its adaptation.
 DRAWS = 500
@@ -63,10 +65,38 @@ def looked_at(title: str, part: Callable[[], Section]) -> Section:
         return Section(title, [f"failed: {said}"], [f"{title}: {said}. Report it with this block ({SITE})."])
 
 
+#: Where the tests run, by the system and its processors: see docs/platforms.md.
+TESTED = {"Linux": ("x86_64", "aarch64"), "Darwin": ("arm64",), "Windows": ("AMD64",)}
+
+
 def machine() -> Section:
-    """Return the kind of machine, and the number of cores."""
+    """Return the kind of machine, the number of cores, and what differs between platforms."""
     cores = f"{platform.machine()}, {counted(usable_cores(), 'core')} for this process"
-    return Section("Machine", [platform.platform(), cores])
+    return Section("Machine", [platform.platform(), cores, *differences()])
+
+
+def differences() -> list[str]:
+    """Return what this platform has of all that docs/platforms.md tells of."""
+    system, of = platform.system(), platform.machine()
+    tested = "tests run" if of in TESTED.get(system, ()) else "no tests run"
+    forks = hasattr(os, "fork")
+    noticed = "are noticed" if hasattr(os, "register_at_fork") else "are not noticed: start processes by spawn"
+    start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+    cores = "this process may use" if hasattr(os, "sched_getaffinity") else "the machine has"
+    rights = "are checked" if hasattr(os, "geteuid") else "are not read: keep the folders in your profile"
+    listed = (
+        "are part of the key of a kept program"
+        if Path(kept_executables.CPU_FILE).is_file()
+        else "are unknown: programs stay here"
+    )
+    return [
+        f"{tested} on {system or 'an unknown system'} with {of or 'unknown processors'} ({SITE}platforms.html)",
+        f"forks {noticed}" if forks else "nothing forks here",
+        f"processes of chains start by {start}",
+        f"cores are those that {cores}",
+        f"rights of folders {rights}",
+        f"the processor's instructions {listed}",
+    ]
 
 
 def devices() -> Section:
