@@ -65,7 +65,7 @@ def looked_at(title: str, part: Callable[[], Section]) -> Section:
         return Section(title, [f"failed: {said}"], [f"{title}: {said}. Report it with this block ({SITE})."])
 
 
-#: Where the tests run, by the system and its processors: see docs/platforms.md.
+#: What the workflows cover, by the system and its processors: docs/platforms.md says when each last ran.
 TESTED = {"Linux": ("x86_64", "aarch64"), "Darwin": ("arm64",), "Windows": ("AMD64",)}
 
 
@@ -78,7 +78,7 @@ def machine() -> Section:
 def differences() -> list[str]:
     """Return what this platform has of all that docs/platforms.md tells of."""
     system, of = platform.system(), platform.machine()
-    tested = "tests run" if of in TESTED.get(system, ()) else "no tests run"
+    tested = "a workflow covers" if of in TESTED.get(system, ()) else "no workflow covers"
     forks = hasattr(os, "fork")
     noticed = "are noticed" if hasattr(os, "register_at_fork") else "are not noticed: start processes by spawn"
     start = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
@@ -90,7 +90,7 @@ def differences() -> list[str]:
         else "are unknown: programs stay here"
     )
     return [
-        f"{tested} on {system or 'an unknown system'} with {of or 'unknown processors'} ({SITE}platforms.html)",
+        f"{tested} {system or 'an unknown system'} on {of or 'unknown processors'} ({SITE}platforms.html says when it last ran)",
         f"forks {noticed}" if forks else "nothing forks here",
         f"processes of chains start by {start}",
         f"cores are those that {cores}",

@@ -88,7 +88,9 @@ def gives_numbers(node: Apply) -> bool:
 
 def is_exact(node: Apply, operands: list[Any], results: list[Any]) -> bool:
     """Return whether results are in double precision, or what double precision gives."""
-    if not isinstance(node.op, Elemwise | ScalarOp) or all(v.type.dtype in ("float64", "complex128") for v in node.outputs):
+    if not isinstance(node.op, Elemwise | ScalarOp) or all(
+        v.type.dtype in ("float64", "complex128") for v in node.outputs
+    ):
         return True
     op = node.op.scalar_op if isinstance(node.op, Elemwise) else node.op
     exact = op.impl(*(np.float64(np.asarray(x).item()) for x in operands))
