@@ -151,3 +151,36 @@ def test_the_density_of_a_half_t_with_integers(nu, sigma):
     log_density = logdensity(model)
     for values in (found[:, 0], [log_density({value.name: u}) for u in np.log(x)]):
         np.testing.assert_allclose(np.diff(values), np.diff(expected), rtol=1e-12)
+
+
+#: Continuous distributions with parameters whose squares or products are beyond int8.
+WITH_INTEGERS = {
+    "Normal": (10, 20),
+    "Beta": (3, 100),
+    "Gamma": (20, 30),
+    "InverseGamma": (20, 30),
+    "Weibull": (3, 50),
+    "Laplace": (10, 20),
+    "AsymmetricLaplace": (3, 10, 20),
+    "SkewNormal": (3, 10, 20),
+    "Gumbel": (10, 20),
+    "Logistic": (10, 20),
+    "Rice": (10, 20),
+    "Moyal": (10, 20),
+    "Kumaraswamy": (3, 20),
+    "Wald": (10, 20),
+    "Cauchy": (10, 20),
+    "LogNormal": (2, 30),
+}
+
+
+@pytest.mark.parametrize("name", WITH_INTEGERS)
+def test_a_density_with_integers_has_the_slope_of_the_one_with_floats(name):
+    slopes = []
+    for number in (int, float):
+        x = pt.dscalar("x")
+        parameters = map(number, WITH_INTEGERS[name])
+        slope = pytensor.grad(pm.logp(getattr(pm, name).dist(*parameters), x), x)
+        function = pytensor.function([x], slope, mode="JAXPR")
+        slopes.append([function(v) for v in ((0.2, 0.7) if name in ("Beta", "Kumaraswamy") else (0.2, 3.0, 40.0))])
+    np.testing.assert_allclose(*slopes, rtol=1e-6)  # PyTensor's constants are of float32
