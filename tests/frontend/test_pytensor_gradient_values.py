@@ -144,3 +144,32 @@ def test_a_pullback_of_the_users_own_is_not_that_of_logsumexp():
     a, b, g = pt.dvector(), pt.dscalar(), pt.dscalar()
     mine = OpFromGraph([a, b, g], [a * b * g])(x, total, pt.constant(2.0, dtype="float64"))
     compare([x], mine, [np.arange(3.0)])
+
+
+def test_the_gradient_of_what_eigenvectors_give_a_matrix_alone():
+    """Eigenvalues of a smooth covariance differ by rounding errors: PyTensor's gradient is noise as large as itself."""
+    points, y = np.linspace(0, 1, 30), np.random.default_rng(0).normal(size=30)
+    length = pt.dscalar("length")
+    values, vectors = pt.linalg.eigh(pt.exp(-((points[:, None] - points) ** 2) / (2 * length**2)))
+    density = -0.5 * ((vectors.T @ y) ** 2 / (values + 0.01)).sum() - 0.5 * pt.log(values + 0.01).sum()
+    found = pytensor.function([length], pt.grad(density, length), mode="JAXPR")(0.5)
+    distances = (points[:, None] - points) ** 2
+    kernel = np.exp(-distances / (2 * 0.5**2))
+    weights = np.linalg.solve(kernel + 0.01 * np.eye(30), y)
+    change = kernel * distances / 0.5**3
+    expected = 0.5 * weights @ change @ weights - 0.5 * np.trace(np.linalg.solve(kernel + 0.01 * np.eye(30), change))
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    by_pytensor = pytensor.function([length], pt.grad(density, length), mode="FAST_COMPILE")(0.5)
+    assert abs(by_pytensor - expected) > 1e-6 * abs(expected)  # else the rewrite can go
+
+
+def test_a_use_of_eigenvectors_that_is_not_a_pullback_stays():
+    x = pt.dmatrix("x")
+    values, vectors = pt.linalg.eigh(x)
+    ratios = pt.switch(pt.eye(3, dtype="bool"), 0.0, 1.0 / (values[:, None] - values).T)
+    a = np.array([[2.0, 1, 0], [1, 3, 1], [0, 1, 5]])
+    function = pytensor.function([x], [values, vectors, ratios * (vectors.T @ x)], mode="JAXPR")
+    w, v, found = function(a)
+    with np.errstate(divide="ignore"):
+        expected = np.where(np.eye(3), 0, 1 / (w - w[:, None])) * (v.T @ a)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
