@@ -23,6 +23,7 @@ OTHERS = {
     "special_functions": "errors of special functions, docs/special-functions.md",
     "scale": "observations on many devices: error, memory, collectives",
     "gpu": "models on a GPU",
+    "catalogue": "models of any folder: errors, breaks and times, docs/catalogue.md",
     "report": "RESULTS.md again, from the stored figures",
     "charts": "results.png and the README's picture again",
 }
