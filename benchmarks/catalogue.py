@@ -50,13 +50,13 @@ def rounds(name: str, file: Path, core: int, args: argparse.Namespace, collected
         arguments["file"] = str(file)
         return Job(f"model_file:{function}", arguments, ("results", name, place), caches=caches, **limits)
 
-    yield [job("first", OURS_FIRST, "jaxpr", side="jaxpr")]
+    limit = args.timeout / 2
+    yield [job("first", OURS_FIRST, "jaxpr", side="jaxpr", limit=limit)]
     if catalogue_page.no_model(collected["results"][name]):
         return
-    limit = args.timeout / 2
     yield [
         job("later", OURS_LATER, "jaxpr", side="jaxpr", seconds=limit / 2),
-        job("first", NUMBA_FIRST, "numba", side="numba"),
+        job("first", NUMBA_FIRST, "numba", side="numba", limit=limit),
         job("later", NUMBA_LATER, "numba", side="numba", seconds=limit),
         job("in_turns", TURNS, "numba", sides=["jax", "jaxpr", "numba"], seconds=args.seconds, limit=limit),
     ]

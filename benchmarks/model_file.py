@@ -108,9 +108,9 @@ def load(file: str) -> tuple[Any, dict[str, Any]]:
 
 def density(file: str) -> Density:
     """Return the graph of the log density of a file's model, with its gradient by one vector if it has one."""
+    model, start = load(file)
     from pymc.pytensorf import join_nonshared_inputs
 
-    model, start = load(file)
     start = {v.name: np.asarray(start[v.name], dtype=v.dtype) for v in model.value_vars}
     values = list(start.values())
     if not values:
@@ -129,10 +129,14 @@ def density(file: str) -> Density:
 
 
 @told
-def first(file: str, side: str) -> dict:
-    """Return the seconds of the first result of a side, and for mode JAXPR the size of its program and how many points it walked to."""
+def first(file: str, side: str, limit: float = 120.0) -> dict:
+    """Return the seconds of the first result of a side, and for mode JAXPR the size of its program and how many points it walked to.
+
+    An error before there is a log density, also that the limit of seconds has passed, is one `at` the model.
+    """
     try:
-        target = density(file)
+        with limited(limit):
+            target = density(file)
     except Exception as error:
         return {"failed": described(error), "at": "model"}
     fn, _, seconds = timed_first(side, *target[2:5], PROGRAMS)
