@@ -165,7 +165,12 @@ def first_result(name: str, side: str, key: str, programs: str | None) -> dict:
 
 
 def timed_first(
-    side: str, inputs: list, outputs: list, values: list[np.ndarray], programs: str | Path | None
+    side: str,
+    inputs: list,
+    outputs: list,
+    values: list[np.ndarray],
+    programs: str | Path | None,
+    seconds: Callable[[], float] = perf_counter,
 ) -> tuple[Callable, list[np.ndarray], float]:
     """Return a compiled function, its first results and their seconds; modes JAXPR and JAX keep programs in a folder, if there is one."""
     import pymc as pm
@@ -178,10 +183,10 @@ def timed_first(
 
         jax.config.update("jax_enable_compilation_cache", True)
         pjl.cache(Path(programs).absolute())
-    start = perf_counter()
+    start = seconds()
     fn = pm.compile(inputs, outputs, mode=MODES[side])
     results = as_numpy(fn(*values))
-    return fn, results, perf_counter() - start
+    return fn, results, seconds() - start
 
 
 def compare(results: list[np.ndarray], name: str) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from functools import partial, wraps
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from time import process_time
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,13 +140,19 @@ def first(file: str, side: str, limit: float = 120.0) -> dict:
             target = density(file)
     except Exception as error:
         return {"failed": described(error), "at": "model"}
-    fn, _, seconds = timed_first(side, *target[2:5], PROGRAMS)
+    fn, seconds = timed(target, side)
     found: dict[str, Any] = {"seconds": seconds}
     if side == "jaxpr":
         size = int(sum(x.size for x in target.values))
         found |= {"kind": target.kind, "why": target.why, "size": size, "program": program(fn, target.values)}
         found["points"] = len(walk(fn, target.values))
     return found
+
+
+def timed(target: Density, side: str) -> tuple[Callable, float]:
+    """Return a compiled function and the processor seconds of its first result. On one core they are those of a machine where nothing else runs."""
+    fn, _, seconds = timed_first(side, target.inputs, target.outputs, target.values, PROGRAMS, process_time)
+    return fn, seconds
 
 
 @told
@@ -237,7 +244,7 @@ def saved(file: str) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
 def later(file: str, side: str, seconds: float) -> dict:
     """Return the seconds of the first result where programs are kept; mode JAXPR is then compared with mode FAST_COMPILE."""
     target = density(file)
-    found = {"seconds": timed_first(side, *target[2:5], PROGRAMS)[2]}
+    found = {"seconds": timed(target, side)[1]}
     return found | {"errors": errors(target, seconds)} if side == "jaxpr" else found
 
 
@@ -348,7 +355,7 @@ def in_turns(file: str, sides: list[str], seconds: float, limit: float) -> dict:
 def side_of_turns(target: Density, side: str, limit: float, calls: dict[str, Callable]) -> dict:
     """Compile for a side, add its call to others, and return its seconds and errors."""
     with limited(limit):
-        fn, _, seconds = timed_first(side, *target[2:5], PROGRAMS)
+        fn, seconds = timed(target, side)
         calls[side] = partial(call_with_numpy, fn, target.values)
         if side == "jaxpr" or not Path(REFERENCE).exists():
             return {"seconds": seconds}
