@@ -15,7 +15,7 @@ from queue import SimpleQueue
 
 import catalogue_page
 from catalogue_page import JAX_LATER, NUMBA_FIRST, NUMBA_LATER, OURS_FIRST, OURS_LATER, SAMPLED, TURNS
-from processes import HERE, Job, collect, merge, models_left
+from processes import HERE, Job, collect, models_left
 from rendering import PACKAGES, describe_machine, last_commit
 from samplers import opened
 from whole_programs import DEFAULT, OURS, judge
@@ -54,8 +54,10 @@ def rounds(name: str, file: Path, core: int, args: argparse.Namespace, collected
     yield [job("first", OURS_FIRST, "jaxpr", side="jaxpr", limit=limit)]
     if catalogue_page.no_model(collected["results"][name]):
         return
+    yield [job("later", OURS_LATER, "jaxpr", side="jaxpr", seconds=limit / 2)]
+    if args.ours:
+        return
     yield [
-        job("later", OURS_LATER, "jaxpr", side="jaxpr", seconds=limit / 2),
         job("first", NUMBA_FIRST, "numba", side="numba", limit=limit),
         job("later", NUMBA_LATER, "numba", side="numba", seconds=limit),
         job("in_turns", TURNS, "numba", sides=["jax", "jaxpr", "numba"], seconds=args.seconds, limit=limit),
@@ -79,6 +81,11 @@ def measured(name: str, file: Path, cores: SimpleQueue, args: argparse.Namespace
     return collected
 
 
+def is_done(found: dict, args: argparse.Namespace) -> bool:
+    """Return whether a model has all that this run would measure, but for draws."""
+    return catalogue_page.no_model(found) or args.ours or TURNS in found
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of this measurement."""
     parser.add_argument(
@@ -91,6 +98,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", type=float, default=8, help="GiB for one process")
     parser.add_argument("--workers", type=int, default=1, help="processes at a time, each on a core of its own")
     parser.add_argument("--seconds", type=float, default=0.3, help="for how long calls of each side are repeated")
+    parser.add_argument("--ours", action="store_true", help="only mode JAXPR and its errors; --add measures the rest")
     parser.add_argument("--jax-later", action="store_true", help="also a later process of mode JAX")
     parser.add_argument("--sample", action="store_true", help="also sample with this package and with PyMC's default")
     parser.add_argument("--add", action="store_true", help="keep the models of the last run, and measure others")
@@ -121,13 +129,13 @@ def run(args: argparse.Namespace) -> dict:
         cores.put(core)
 
     def save(of_model: dict) -> None:
-        merge(collected, of_model)
+        collected["results"] |= of_model.get("results", {})
         data.write_text(json.dumps(collected, indent=1) + "\n", encoding="utf-8")
         args.page.write_text(catalogue_page.page(collected), encoding="utf-8")
 
     running: set[Future] = set()
     with ThreadPoolExecutor(args.workers) as pool:
-        for name in models_left(names, results, args.minutes):
+        for name in models_left(names, {n: f for n, f in results.items() if is_done(f, args)}, args.minutes):
             running.add(pool.submit(measured, name, found[name], cores, args))
             if len(running) == args.workers:
                 ended, running = wait(running, return_when=FIRST_COMPLETED)

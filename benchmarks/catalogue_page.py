@@ -92,6 +92,7 @@ def summary(collected: dict) -> list[str]:
     whole = {name: is_whole(found) for name, found in ran.items()}
     compared = {name: found for name, found in ran.items() if get(found, OURS_LATER, "errors", "compared")}
     slow = {name: f for name, f in ran.items() if (seconds(f, "jaxpr", "first") or 0) > SLOW}
+    alone = [name for name, found in good.items() if TURNS not in found]
     kinds = [get(found, OURS_FIRST, "kind") for found in ran.values()]
     lines = [
         f"{len(results)} of {collected['files']} files were measured; {len(results) - len(good)} have no log density here.",
@@ -102,6 +103,7 @@ def summary(collected: dict) -> list[str]:
         f"{named(name for name, w in whole.items() if w is False)}.",
         f"{len(compared)} were compared with mode FAST_COMPILE; different by more than {WRONG:g}, or finite where the other "
         f"is not: {named(name for name, found in compared.items() if is_wrong(found))}.",
+        f"{len(alone)} have not been measured beside modes NUMBA and JAX: their times are those of mode JAXPR.",
         f"First results that take more than {SLOW:g} s: {named(slow)}.",
     ]
     return lines
