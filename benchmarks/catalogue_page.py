@@ -96,7 +96,7 @@ def summary(collected: dict) -> list[str]:
     kinds = [get(found, OURS_FIRST, "kind") for found in ran.values()]
     lines = [
         f"{len(results)} of {collected['files']} files were measured; {len(results) - len(good)} have no log density here.",
-        f"Mode JAXPR runs {len(ran)} of the other {len(good)}; without a result: {named(good.keys() - ran.keys())}.",
+        f"Mode JAXPR runs {len(ran)} of the other {len(good)}; without a result: {named(sorted(good.keys() - ran.keys()))}.",
         f"{kinds.count('gradient')} of these have log density and gradient, {kinds.count('discrete')} log density alone "
         f"because of discrete variables, {kinds.count('no gradient')} because PyTensor has no gradient.",
         f"{sum(w is True for w in whole.values())} of {len(ran)} are one program; in parts: "
