@@ -160,7 +160,8 @@ def error_cells(found: Found) -> list[str]:
     apart = get(errors, "apart")
     cells = [small(get(errors, "value")), small(get(errors, "gradient"))]
     cells += [figure(get(errors, "ulps", key)) for key in ("value", "gradient")]
-    return [figure(get(errors, "compared")) + (f" ({apart} apart)" if apart else ""), *cells]
+    remark = [f"{apart} apart"] * bool(apart) + ["NUMBA"] * (get(errors, "beside") == "NUMBA")
+    return [figure(get(errors, "compared")) + (f" ({', '.join(remark)})" if remark else ""), *cells]
 
 
 def time_cells(found: Found) -> list[str]:
