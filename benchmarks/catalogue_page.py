@@ -51,7 +51,12 @@ def seconds(found: Found, side: str, key: str) -> float | None:
 
 def error(found: Found) -> float | None:
     """Return the largest relative error, of value and gradient."""
-    errors = get(found, OURS_LATER, "errors") or {}
+    return largest(get(found, OURS_LATER, "errors"))
+
+
+def largest(errors: dict | None) -> float | None:
+    """Return the larger of the errors of value and gradient."""
+    errors = errors or {}
     known = [errors[key] for key in ("value", "gradient") if key in errors]
     return max(known) if known else None
 
@@ -160,6 +165,7 @@ def error_cells(found: Found) -> list[str]:
     apart = get(errors, "apart")
     cells = [small(get(errors, "value")), small(get(errors, "gradient"))]
     cells += [figure(get(errors, "ulps", key)) for key in ("value", "gradient")]
+    cells.append(small(largest(get(found, TURNS, "numba", "errors"))))
     remark = [f"{apart} apart"] * bool(apart) + ["NUMBA"] * (get(errors, "beside") == "NUMBA")
     return [figure(get(errors, "compared")) + (f" ({', '.join(remark)})" if remark else ""), *cells]
 
@@ -229,7 +235,15 @@ def page(collected: dict) -> str:
     parts += [table(header, ahead(results), 2), "Behind, worst first:\n", listed(behind(results) or ["none"])]
     header = ["model", "values", "log density", "programs", "equations", "KB"]
     parts += ["## Programs\n", table(header, rows(results, program_cells), 1)]
-    header = ["model", "points", "value, relative", "gradient, relative", "value, ulp", "gradient, ulp"]
+    header = [
+        "model",
+        "points",
+        "value, relative",
+        "gradient, relative",
+        "value, ulp",
+        "gradient, ulp",
+        "NUMBA, relative",
+    ]
     parts += ["## Errors\n", table(header, rows(results, error_cells), 1)]
     sides = ["JAXPR", *RIVALS.values()]
     header = [
