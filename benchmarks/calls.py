@@ -172,7 +172,7 @@ def timed_first(
     programs: str | Path | None,
     seconds: Callable[[], float] = perf_counter,
 ) -> tuple[Callable, list[np.ndarray], float]:
-    """Return a compiled function, its first results and their seconds; modes JAXPR and JAX keep programs in a folder, if there is one."""
+    """Return a compiled function, its first results and their seconds. With a folder, modes JAXPR and JAX keep programs."""
     import pymc as pm
 
     prepare(side, Clock())

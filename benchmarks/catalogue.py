@@ -1,6 +1,7 @@
-"""Any folder of models: log density and gradient of each file that has a `build_model`, beside modes FAST_COMPILE, NUMBA and JAX.
+"""Any folder of models: log density and gradient of each file, beside modes FAST_COMPILE, NUMBA and JAX.
 
-A model takes five processes, about 40 seconds on one core. It writes docs/catalogue.md and CATALOGUE.json, after each model.
+A file has a `build_model`. It takes five processes, about 40 seconds on one core. After each file, docs/catalogue.md and
+CATALOGUE.json are written.
 """
 
 import argparse

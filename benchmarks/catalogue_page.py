@@ -30,7 +30,7 @@ def get(found: Any, *keys: str) -> Any:
 def no_model(found: Found) -> bool:
     """Return whether the first process has not got as far as to a log density: then nothing else is measured.
 
-    It says so by an error of its own. If mode JAXPR fails, or takes too long, that may be its own fault, and others go on.
+    It says so by an error of its own. If mode JAXPR fails, or takes too long, others go on.
     """
     return get(found, OURS_FIRST, "at") == "model"
 
@@ -62,7 +62,7 @@ def largest(errors: dict | None) -> float | None:
 
 
 def is_wrong(found: Found) -> bool:
-    """Return whether results differ from those of mode FAST_COMPILE, or are finite where those are not, or the other way round."""
+    """Return whether results differ from those of mode FAST_COMPILE, or only one of the two is finite."""
     return bool(get(found, OURS_LATER, "errors", "apart")) or (error(found) or 0) > WRONG
 
 
@@ -100,14 +100,16 @@ def summary(collected: dict) -> list[str]:
     alone = [name for name, found in good.items() if TURNS not in found]
     kinds = [get(found, OURS_FIRST, "kind") for found in ran.values()]
     lines = [
-        f"{len(results)} of {collected['files']} files were measured; {len(results) - len(good)} have no log density here.",
-        f"Mode JAXPR runs {len(ran)} of the other {len(good)}; without a result: {named(sorted(good.keys() - ran.keys()))}.",
-        f"{kinds.count('gradient')} of these have log density and gradient, {kinds.count('discrete')} log density alone "
-        f"because of discrete variables, {kinds.count('no gradient')} because PyTensor has no gradient.",
+        f"{len(results)} of {collected['files']} files were measured; "
+        f"{len(results) - len(good)} have no log density here.",
+        f"Mode JAXPR runs {len(ran)} of the other {len(good)}; without a result: "
+        f"{named(sorted(good.keys() - ran.keys()))}.",
+        f"{kinds.count('gradient')} of these have log density and gradient, {kinds.count('discrete')} log density "
+        f"alone because of discrete variables, {kinds.count('no gradient')} because PyTensor has no gradient.",
         f"{sum(w is True for w in whole.values())} of {len(ran)} are one program; in parts: "
         f"{named(name for name, w in whole.items() if w is False)}.",
-        f"{len(compared)} were compared with mode FAST_COMPILE; different by more than {WRONG:g}, or finite where the other "
-        f"is not: {named(name for name, found in compared.items() if is_wrong(found))}.",
+        f"{len(compared)} were compared with mode FAST_COMPILE; different by more than {WRONG:g}, or finite where the "
+        f"other is not: {named(name for name, found in compared.items() if is_wrong(found))}.",
         f"{len(alone)} have not been measured beside modes NUMBA and JAX: their times are those of mode JAXPR.",
         f"First results that take more than {SLOW:g} s: {named(slow)}.",
     ]

@@ -1,4 +1,4 @@
-"""What runs inside the processes that measure a file with a `build_model`, which returns a PyMC model and an initial point.
+"""What runs inside the processes that measure a file whose `build_model` returns a PyMC model and an initial point.
 
 Errors of the file or of a mode are results, too: their kind and first line.
 """
@@ -22,9 +22,9 @@ from calls import timed_first
 from clock import SETTLE_SECONDS_OF_SMALL, count_equations, median_of_turns_us
 from micro import call_with_numpy
 
-#: Files of a model in the folder of its processes: points with our results there, the results of FAST_COMPILE, kept programs.
+#: Files in the folder of the processes of a model: points with our results, the results of FAST_COMPILE, kept programs.
 POINTS, REFERENCE, PROGRAMS = "points.npz", "reference.npz", "programs"
-#: Transitions of the walk and steps of each; the points of it that are compared, and those that it met where we are not finite.
+#: Transitions of the walk, steps of each; how many points are compared, and how many where we are not finite.
 TRANSITIONS, STEPS, COMPARED, NOT_FINITE = 60, 4, 20, 5
 
 
@@ -94,7 +94,7 @@ def limited(seconds: float) -> Iterator[None]:
 
 
 def load(file: str) -> tuple[Any, dict[str, Any]]:
-    """Import a file, and return the model and the initial point of its `build_model`. Modules beside it can be imported.
+    """Import a file, and return the model and what its `build_model` returns. Modules beside it can be imported.
 
     Data that it draws without a seed are the same in each process.
     """
@@ -135,7 +135,7 @@ def density(file: str) -> Density:
 
 @told
 def first(file: str, side: str, limit: float = 120.0) -> dict:
-    """Return the seconds of the first result of a side, and for mode JAXPR the size of its program and how many points it walked to.
+    """Return the seconds of the first result of a side, and for mode JAXPR its program and the number of points of a walk.
 
     An error before there is a log density, also that the limit of seconds has passed, is one `at` the model.
     """
@@ -154,14 +154,14 @@ def first(file: str, side: str, limit: float = 120.0) -> dict:
 
 
 def timed(target: Density, side: str) -> tuple[Callable, float]:
-    """Return a compiled function and the processor seconds of its first result. On one core they are those of a machine where nothing else runs."""
+    """Return a compiled function and the processor seconds of its first result, which other work changes little."""
     fn, _, seconds = timed_first(side, target.inputs, target.outputs, target.values, PROGRAMS, process_time)
     return fn, seconds
 
 
 @told
 def program(fn: Any, values: list[np.ndarray]) -> dict:
-    """Return how many regions and host steps a function has, the reasons, its equations, and the bytes of its StableHLO."""
+    """Return how many regions and host steps a function has, why, its equations, and the bytes of its StableHLO."""
     import pytensor_jaxpr_linker as pjl
 
     explanation, stages = pjl.explain(fn), pjl.stages(fn, *values)
@@ -174,11 +174,11 @@ def program(fn: Any, values: list[np.ndarray]) -> dict:
 
 
 def walk(fn: Callable, start: list[np.ndarray]) -> list[list[np.ndarray]]:
-    """Walk from a point by random proposals that fit the density, save points of the walk with their results, and return the points.
+    """Walk from a point by random proposals, save points of the walk with their results, and return the points.
 
-    A proposal is some leapfrog steps where there is a gradient, and a step of each value at random where there is none. The
-    length of the steps grows with each proposal that is taken and shrinks with each that is not. The saved points are the
-    first, some of the later ones at even distances, and some proposals at which the results are not finite.
+    A proposal is some leapfrog steps where there is a gradient, and a step of each value at random where there is none.
+    The length of the steps grows with each proposal that is taken and shrinks with each that is not. The saved points
+    are the first, some later ones at even distances, and some proposals at which the results are not finite.
     """
     rng, step, at = np.random.default_rng(1), 0.1, start
     here = as_numpy(fn(*at))
@@ -224,7 +224,7 @@ def leapfrog(fn: Callable, at: list, here: list, step: float, rng: np.random.Gen
 
 
 def stride(fn: Callable, at: list, here: list, step: float, rng: np.random.Generator) -> Proposal:
-    """Return a proposal of a random walk: normal steps of numbers, steps of at most one of some integers, and other truth values."""
+    """Return a proposal of a random walk: normal steps of numbers, steps of one of some integers, other truth values."""
 
     def moved(x: np.ndarray) -> np.ndarray:
         if x.dtype.kind == "f":
@@ -246,7 +246,7 @@ def saved(file: str) -> tuple[list[list[np.ndarray]], list[np.ndarray]]:
 
 @told
 def later(file: str, side: str, seconds: float) -> dict:
-    """Return the seconds of the first result where programs are kept; mode JAXPR is then compared with mode FAST_COMPILE."""
+    """Return the seconds of the first result where programs are kept, and for mode JAXPR its errors."""
     target = density(file)
     fn, needed = timed(target, side)
     return {"seconds": needed} | ({"errors": errors(target, fn, seconds)} if side == "jaxpr" else {})
@@ -254,7 +254,7 @@ def later(file: str, side: str, seconds: float) -> dict:
 
 @told
 def errors(target: Density, ours_at: Callable, seconds: float) -> dict:
-    """Return the largest errors beside mode FAST_COMPILE, relative ones, and in units in the last place of a sum of terms.
+    """Return the largest errors beside mode FAST_COMPILE, relative, and in units in the last place of a sum of terms.
 
     `apart` is the number of points at which one of the two is finite and the other is not. Where mode FAST_COMPILE
     cannot compile the function, mode NUMBA is in its place.
@@ -275,7 +275,7 @@ def errors(target: Density, ours_at: Callable, seconds: float) -> dict:
 
 
 def evaluated(fn: Callable, point: list[np.ndarray]) -> list[np.ndarray] | None:
-    """Return the results at a point, or None where the function raises an error, for instance of a matrix or a parameter."""
+    """Return the results at a point, or None where the function raises an error, as of a matrix or a parameter."""
     try:
         return as_numpy(fn(*point))
     except (ArithmeticError, ValueError, AssertionError, np.linalg.LinAlgError):
@@ -283,7 +283,7 @@ def evaluated(fn: Callable, point: list[np.ndarray]) -> list[np.ndarray] | None:
 
 
 def at_all(fn: Callable, points: Sequence[list[np.ndarray]]) -> list[np.ndarray]:
-    """Return the results at all points, an array for each output, NaN where the function raises an error. At the first it may not."""
+    """Return the results at all points, an array for each output, NaN at later points where there is an error."""
     first = as_numpy(fn(*points[0]))
     rows = [first, *(evaluated(fn, point) or nothing_like(first) for point in points[1:])]
     return [np.stack(column) for column in zip(*rows, strict=True)]
@@ -321,8 +321,8 @@ def in_ulps(
 ) -> dict:
     """Return the largest errors in units in the last place of a sum of terms.
 
-    The terms of the log density are the elements of its factors, which PyMC sums up. Those of an element of the gradient are
-    the gradients of the factors, and the unit is that of the element with the largest sum of their magnitudes.
+    The terms of the log density are the elements of its factors, which PyMC sums up. Those of an element of the gradient
+    are the gradients of the factors, and the unit is that of the element with the largest sum of their magnitudes.
     """
     import pymc as pm
     import pytensor.tensor as pt
@@ -350,7 +350,10 @@ def in_ulps(
 
 @told
 def in_turns(file: str, sides: list[str], seconds: float, limit: float) -> dict:
-    """Return by side the median µs of a call and its errors at the points of the walk; the first side is new in this process, so also the seconds of its first result."""
+    """Return by side the median µs of a call and its errors at the points of the walk.
+
+    The first side is the first in this process, so it also has the seconds of its first result.
+    """
     target, calls, found = density(file), {}, {}
     for number, side in enumerate(sides):
         found[side] = compiled = side_of_turns(target, side, limit, calls)
