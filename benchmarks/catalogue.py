@@ -1,7 +1,7 @@
 """Any folder of models: log density and gradient of each file, beside modes FAST_COMPILE, NUMBA and JAX.
 
-A file has a `build_model`. It takes five processes, about 40 seconds on one core. After each file, docs/catalogue.md and
-CATALOGUE.json are written.
+A file has a `build_model`. It takes five processes, about 40 seconds on one core. After each file it writes
+docs/catalogue.md and CATALOGUE.json.
 """
 
 import argparse

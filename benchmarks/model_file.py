@@ -135,7 +135,7 @@ def density(file: str) -> Density:
 
 @told
 def first(file: str, side: str, limit: float = 120.0) -> dict:
-    """Return the seconds of the first result of a side, and for mode JAXPR its program and the number of points of a walk.
+    """Return the seconds of the first result of a side, and for mode JAXPR its program and a walk.
 
     An error before there is a log density, also that the limit of seconds has passed, is one `at` the model.
     """
@@ -224,7 +224,7 @@ def leapfrog(fn: Callable, at: list, here: list, step: float, rng: np.random.Gen
 
 
 def stride(fn: Callable, at: list, here: list, step: float, rng: np.random.Generator) -> Proposal:
-    """Return a proposal of a random walk: normal steps of numbers, steps of one of some integers, other truth values."""
+    """Return a proposal of a random walk: normal steps of numbers, steps of some integers, other truth values."""
 
     def moved(x: np.ndarray) -> np.ndarray:
         if x.dtype.kind == "f":
