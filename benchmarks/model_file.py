@@ -166,7 +166,10 @@ def program(fn: Any, values: list[np.ndarray]) -> dict:
 
     explanation, stages = pjl.explain(fn), pjl.stages(fn, *values)
     kinds = [batch.kind for batch in explanation.batches]
-    breaks = [f"{found.code}, {explanation.nodes[found.node].op}: {found.why}" for found in explanation.breaks]
+    breaks = [
+        f"{found.code}, {explanation.nodes[found.node].op.partition('{')[0]}: {found.why}"
+        for found in explanation.breaks
+    ]
     equations = [sum(count_equations(jaxpr)) for jaxpr in stages.jaxpr if jaxpr is not None]
     size = sum(len(code.encode()) for code in stages.stablehlo if code is not None)
     found = {"regions": kinds.count("region"), "host": kinds.count("host"), "equations": sum(equations), "bytes": size}

@@ -102,7 +102,7 @@ def test_a_file_that_never_ends_is_a_row(tmp_path):
 
 
 def test_a_process_has_a_limit_of_time(tmp_path, module):
-    job = module("processes").Job("time:sleep", {}, timeout=0.1)
+    job = module("processes").Job("signal:pause", {}, timeout=0.1)
     assert job.run(tmp_path) == {"failed": "no result after 0.1 s"}
 
 
