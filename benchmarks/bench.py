@@ -24,6 +24,7 @@ OTHERS = {
     "scale": "observations on many devices: error, memory, collectives",
     "gpu": "models on a GPU",
     "posteriordb": "posteriors of a fetched posteriordb beside Stan's, docs/posteriordb.md",
+    "catalogue": "models of any folder: errors, breaks and times, docs/catalogue.md",
     "report": "RESULTS.md again, from the stored figures",
     "charts": "results.png and the README's picture again",
 }

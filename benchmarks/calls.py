@@ -159,9 +159,22 @@ def later_calls(name: str, sides: list[str], seconds: float, one_core: bool, lea
 
 def first_result(name: str, side: str, key: str, programs: str | None) -> dict:
     """Return the seconds from the graph to the first result; importing, making the graph and starting JAX are not counted."""
+    _, results, seconds = timed_first(side, *density(name), programs)
+    compare(results, name)
+    return {key: seconds}
+
+
+def timed_first(
+    side: str,
+    inputs: list,
+    outputs: list,
+    values: list[np.ndarray],
+    programs: str | Path | None,
+    seconds: Callable[[], float] = perf_counter,
+) -> tuple[Callable, list[np.ndarray], float]:
+    """Return a compiled function, its first results and their seconds. With a folder, modes JAXPR and JAX keep programs."""
     import pymc as pm
 
-    inputs, outputs, values = density(name)
     prepare(side, Clock())
     if programs:
         import jax
@@ -170,11 +183,10 @@ def first_result(name: str, side: str, key: str, programs: str | None) -> dict:
 
         jax.config.update("jax_enable_compilation_cache", True)
         pjl.cache(Path(programs).absolute())
-    start = perf_counter()
-    results = as_numpy(pm.compile(inputs, outputs, mode=MODES[side])(*values))
-    seconds = perf_counter() - start
-    compare(results, name)
-    return {key: seconds}
+    start = seconds()
+    fn = pm.compile(inputs, outputs, mode=MODES[side])
+    results = as_numpy(fn(*values))
+    return fn, results, seconds() - start
 
 
 def compare(results: list[np.ndarray], name: str) -> None:

@@ -7,11 +7,13 @@ is such a process, its arguments a JSON object. Whoever measures gives a list of
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -44,6 +46,10 @@ class Job:
         With more than one, a call on small matrices mostly waits for a core that somebody else is using. None: as for any user.
     keeps_programs
         Whether this package keeps programs for later processes, and JAX may, if the function turns that on.
+    core
+        The one core that the process runs on. None: any.
+    memory
+        How many GiB the process may use, where `/proc` says how many it does. None: any number.
     then
         Returns what to store, from the result, the folder and the seconds of the whole process.
     """
@@ -57,6 +63,8 @@ class Job:
     timeout: float = 900
     blas_threads: int | None = 1
     keeps_programs: bool = False
+    core: int | None = None
+    memory: float | None = None
     then: Callable[[dict, Path, float], dict] = lambda result, folder, seconds: result
 
     def run(self, folder: Path) -> dict:
@@ -74,15 +82,57 @@ class Job:
             env["OPENBLAS_NUM_THREADS"] = str(self.blas_threads)
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         command = [sys.executable, __file__, self.call, json.dumps(self.arguments)]
-        options: dict[str, Any] = {"env": env, "cwd": folder, "timeout": self.timeout}
         began = perf_counter()
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
-        except subprocess.TimeoutExpired:
-            return {"failed": f"no result after {self.timeout:g} s"}
-        if done.returncode:
-            return {"failed": (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]}
-        return self.then(json.loads(done.stdout.splitlines()[-1]) or {}, folder, perf_counter() - began)
+        pipes: dict[str, Any] = dict.fromkeys(("stdout", "stderr"), subprocess.PIPE) | {"stdin": subprocess.DEVNULL}
+        with subprocess.Popen(command, text=True, env=env, cwd=folder, start_new_session=True, **pipes) as process:
+            if self.core is not None and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(process.pid, {self.core})
+            try:
+                stdout, stderr = self.output(process, began)
+            except (MemoryError, TimeoutError) as error:
+                end(process)
+                return {"failed": str(error)}
+            except BaseException:
+                end(process)
+                raise
+        if process.returncode:
+            return {"failed": (stderr.strip().splitlines() or [f"exit status {process.returncode}"])[-1]}
+        return self.then(json.loads(stdout.splitlines()[-1]) or {}, folder, perf_counter() - began)
+
+    def output(self, process: subprocess.Popen, began: float) -> tuple[str, str]:
+        """Return what a process wrote until it ended; a TimeoutError or a MemoryError says which limit it passed."""
+        while True:
+            left = began + self.timeout - perf_counter()
+            try:
+                return process.communicate(timeout=max(left if self.memory is None else min(left, POLL_SECONDS), 0))
+            except subprocess.TimeoutExpired:
+                if perf_counter() >= began + self.timeout:
+                    raise TimeoutError(f"no result after {self.timeout:g} s") from None
+                if self.memory is not None and resident_gib(process.pid) > self.memory:
+                    raise MemoryError(f"more than {self.memory:g} GiB of memory") from None
+
+
+#: How often the memory of a process is looked at.
+POLL_SECONDS = 0.1
+
+
+def resident_gib(pid: int) -> float:
+    """Return how much memory a process uses, 0 where the system does not say."""
+    status = Path(f"/proc/{pid}/status")
+    try:
+        lines = status.read_text(encoding="utf-8").splitlines()
+    except OSError:  # another system, or the process has ended
+        return 0.0
+    return next((int(line.split()[1]) / (1 << 20) for line in lines if line.startswith("VmRSS")), 0.0)
+
+
+def end(process: subprocess.Popen) -> None:
+    """End a process, and those that it started, for they would keep its pipes open."""
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.communicate()
 
 
 def collect(rounds: Iterable[list[Job]], collected: dict, data: Path | None) -> None:

@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import subprocess
 import textwrap
 from collections.abc import Iterable, Iterator
 from datetime import date
@@ -65,6 +66,12 @@ def describe_machine(packages: tuple[str, ...] = PACKAGES) -> dict:
             cpu = f"{found['model name']} (family {found.get('cpu family')}, model {found.get('model')})"
     system, today = platform.system(), date.today().isoformat()
     return {"versions": versions, "cpu": cpu, "cores": count_cores(), "system": system, "date": today}
+
+
+def last_commit(*paths: str) -> str:
+    """Return the short name of the last commit, or of the last that changed one of some paths of the repository."""
+    git = ["git", "-C", str(Path(__file__).parents[1]), "log", "-1", "--format=%h", "--", *paths]
+    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
 
 
 def count_cores() -> int:

@@ -206,11 +206,17 @@ def run(args: argparse.Namespace) -> dict:
 
 def run_models(args: argparse.Namespace, data: Path, setting: dict, jobs_of: Callable) -> dict:
     """Measure one model after the other, and save the medians after each."""
-    collected: dict = {"setting": setting, "results": {}}
-    if args.add and data.exists():
-        collected = json.loads(data.read_text())
-        if any(collected["setting"].get(key) != value for key, value in setting.items() if key != "date"):
-            raise SystemExit(f"{data} was measured with other versions or options: run without --add.")
+    collected = opened(args, data, setting)
     for model in models_left(args.models, collected["results"], args.minutes):
         collect([list(jobs_of(model, args))], collected, data)
+    return collected
+
+
+def opened(args: argparse.Namespace, data: Path, setting: dict) -> dict:
+    """Return what the last run has collected, if this one adds to it, or nothing but the setting."""
+    if not args.add or not data.exists():
+        return {"setting": setting, "results": {}}
+    collected = json.loads(data.read_text())
+    if any(collected["setting"].get(key) != value for key, value in setting.items() if key != "date"):
+        raise SystemExit(f"{data} was measured with other versions or options: run without --add.")
     return collected

@@ -70,7 +70,9 @@ def run_pymc(name: str, side: str, draws: int, chains: int, seed: int) -> Run:
 
 
 def pymc_model(name: str) -> Any:
-    """Return a model of `pymc_models.py` or `long_models.py`."""
+    """Return a model of `pymc_models.py` or `long_models.py`, or of a file outside of this folder."""
+    if name.endswith(".py"):
+        return import_module("model_file").load(name)[0]
     module = import_module("long_models")
     return module.MODELS[name]() if name in module.MODELS else import_module("pymc_models").MODELS[name]()
 

@@ -6,7 +6,6 @@ Each measurement is two processes one after the other: the first has empty cache
 
 import argparse
 import json
-import subprocess
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from long_models import MODELS as LONG
-from processes import HERE, Job, collect, rotated
+from processes import Job, collect, rotated
 from pymc_models import MODELS
 from rendering import (
     NONE,
@@ -24,6 +23,7 @@ from rendering import (
     describe_machine,
     failures,
     figure,
+    last_commit,
     listed,
     table,
     text,
@@ -257,10 +257,9 @@ def data_file(out: Path, setting: dict[str, Any]) -> Path:
 def run(args: argparse.Namespace) -> dict:
     """Measure."""
     args.models = args.models or list(LONG if args.long else MODELS)
-    git = ["git", "-C", str(HERE), "rev-parse", "--short", "HEAD"]
     setting = describe_machine((*PACKAGES, "nutpie", "arviz", *(s for s in args.sides if s in OTHERS)))
     setting |= {key: getattr(args, key) for key in ("sides", "draws", "chains", "repeats", "long")}
-    setting["commit"] = subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    setting["commit"] = last_commit()
     data = data_file(args.out, setting)
     collected = run_models(args, data, setting, jobs)
     if "imports" not in collected and not args.long:
