@@ -320,7 +320,7 @@ STABILIZING: dict[str, NodeRewriter] = {
 @node_rewriter([pt.mul])
 def drop_symmetric_part(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     """Replace ``F * C``, ``F`` antisymmetric, in PyTensor's pullback of `eigh` by ``F * (C - C.T) / 2``."""
-    if len(node.inputs) != 2 or core_of(node.inputs[1]) is not Dot:
+    if len(node.inputs) != 2 or op_class(node.inputs[1]) is not Dot:
         return None
     ratios, product = node.inputs
     found = eigenvalues_of(ratios)
@@ -329,14 +329,14 @@ def drop_symmetric_part(fgraph: FunctionGraph, node: Apply) -> list[Variable] | 
     return with_trace(node, ratios * ((product - matrix_transpose(product)) / 2))
 
 
-def core_of(variable: Variable) -> type | None:
+def op_class(variable: Variable) -> type | None:
     """Return the class of the Op that a variable is of, in a batch or not."""
     return None if variable.owner is None else type(getattr(variable.owner.op, "core_op", variable.owner.op))
 
 
 def eigenvalues_of(ratios: Any) -> Apply | None:
     """Return the node of `eigh` of whose eigenvalues a matrix has the inverse differences, 0 in the diagonal."""
-    if ratios.owner is None or ratios.owner.op != pt.switch or core_of(ratios.owner.inputs[0]) is not Eye:
+    if ratios.owner is None or ratios.owner.op != pt.switch or op_class(ratios.owner.inputs[0]) is not Eye:
         return None
     quotient = ratios.owner.inputs[2]
     if quotient.owner is None or quotient.owner.op != pt.true_div:
@@ -346,7 +346,7 @@ def eigenvalues_of(ratios: Any) -> Apply | None:
         return None
     sources = {without_views(v) for v in difference.owner.inputs}
     (source,) = sources if len(sources) == 1 else (None,)
-    return source.owner if source is not None and core_of(source) is Eigh and len(source.owner.inputs) == 1 else None
+    return source.owner if source is not None and op_class(source) is Eigh and len(source.owner.inputs) == 1 else None
 
 
 def is_made_symmetric(fgraph: FunctionGraph, part: Variable, found: Apply) -> bool:
@@ -354,8 +354,8 @@ def is_made_symmetric(fgraph: FunctionGraph, part: Variable, found: Apply) -> bo
     vectors, v = found.outputs[1], part
     for is_next in (
         lambda node: node.op == pt.add,
-        lambda node: core_of(node.outputs[0]) is Dot and node.inputs[0] is vectors,
-        lambda node: core_of(node.outputs[0]) is Dot and without_views(node.inputs[1]) is vectors,
+        lambda node: op_class(node.outputs[0]) is Dot and node.inputs[0] is vectors,
+        lambda node: op_class(node.outputs[0]) is Dot and without_views(node.inputs[1]) is vectors,
     ):
         readers = read_by(fgraph, v)
         if len(readers) != 1 or not is_next(readers[0]):
