@@ -90,7 +90,8 @@ def differences() -> list[str]:
         else "are unknown: programs stay here"
     )
     return [
-        f"{tested} {system or 'an unknown system'} on {of or 'unknown processors'} ({SITE}platforms.html says when it last ran)",
+        f"{tested} {system or 'an unknown system'} on {of or 'unknown processors'} "
+        f"({SITE}platforms.html says when it last ran)",
         f"forks {noticed}" if forks else "nothing forks here",
         f"processes of chains start by {start}",
         f"cores are those that {cores}",

@@ -23,6 +23,7 @@ from pytensor_jaxpr_linker.jaxpr.optimize import (
     products,
     shared_functions,
     small_calls,
+    steps,
     sums,
     xla_options,
 )
@@ -52,6 +53,7 @@ PASSES = (
     equation_pass("products", products.is_tall_product, products.blockwise_product, when=(CPU,)),
     Pass("branch guards", branch_guards.guard_branches, shared_functions.is_choice, when=(DIFFERENTIATED,)),
     equation_pass("extrema of NaN", barriers.loses_nan, barriers.nan_or_extremum, when=(ALSO_CPU,)),
+    Pass("steps", steps.decide_once, steps.is_jump),
     Pass("barriers", barriers.add_barriers, when=(OUTERMOST,)),
     Pass("library barriers", barriers.keep_from_library, barriers.is_misread, when=(ALSO_CPU,)),
 )
